@@ -1,0 +1,1 @@
+"""The shard path, one node per file: source, reader, permutation, splitter, collate."""

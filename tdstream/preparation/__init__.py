@@ -1,0 +1,1 @@
+"""Turn text into a corpus: read, encode, write."""
