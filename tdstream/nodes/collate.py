@@ -1,0 +1,57 @@
+"""Turn stored rows into the tensors that a model is trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tdstream.batch import Batch
+from tdstream.node import Rows
+from tdstream.state import differences, refuse
+
+
+class Collate:
+    """Inputs and labels from rows: labels are the inputs one token later.
+
+    Args:
+        batched: Whether an item is a batch; if not, rows hold one sample, which is handed out as a plain
+            dict, so that the caller's loader can stack it.
+    """
+
+    name = "collate"
+
+    def __init__(self, *, batched: bool) -> None:
+        self.batched = batched
+
+    def __repr__(self) -> str:
+        return f"Collate({'batches' if self.batched else 'samples'})"
+
+    def __call__(self, rows: Rows) -> dict[str, Tensor]:
+        """Return {"input_ids", "labels"}, int64 and contiguous: [B, T], or [T] each of a sample."""
+        input_ids, labels = _as_tensor(rows[:, :-1]), _as_tensor(rows[:, 1:])
+        if self.batched:
+            return Batch(input_ids=input_ids, labels=labels)
+        return {"input_ids": input_ids[0], "labels": labels[0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides an item's form."""
+        return {"labels": "next"}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())
+
+
+def _as_tensor(tokens: Rows) -> Tensor:
+    return torch.from_numpy(tokens.astype(np.int64, order="C"))

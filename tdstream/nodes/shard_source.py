@@ -1,0 +1,194 @@
+"""The token files of a corpus as one long stream of tokens: what there is, checked, but not yet opened."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
+from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
+from tdstream.state import differences, refuse
+
+logger = logging.getLogger(__name__)
+
+_MAX_RUNS = 16  # of shards of one size that a state lists; beyond, it holds a digest of the sizes
+
+
+class ShardSource:
+    """The shards of a corpus directory, in order.
+
+    Sizes of all shards are compared with what meta.json promises; no file is opened. Without a meta.json
+    the shards are the directory's *.bin files by name, and dtype must be given.
+
+    Args:
+        data_dir: The corpus directory.
+        dtype: "uint16" or "uint32"; None takes what meta.json says.
+
+    Attributes:
+        directory: The corpus directory.
+        dtype: The storage type, little-endian uint16 or uint32.
+        files: File names of the shards, in order.
+        offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
+
+    Raises:
+        CorpusNotFoundError: If the directory, its shards, or a shard that meta.json lists is missing.
+        CorpusError: If a shard is shorter or longer than promised, or the corpus is unfinished.
+        ConfigError: If dtype is no storage type, contradicts meta.json, or is missing where it is needed.
+    """
+
+    name = "source"
+
+    def __init__(self, data_dir: str | Path, *, dtype: str | None = None) -> None:
+        self.directory = Path(data_dir)
+        if not self.directory.is_dir():
+            raise CorpusNotFoundError(
+                f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "
+                f"Make one with: tdstream prepare --output_path {self.directory}"
+            )
+        with os.scandir(self.directory) as entries:
+            sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        meta = self._meta(sizes, dtype)
+        self.dtype = DTYPES[meta.dtype]
+        self.files = [chunk.file for chunk in meta.chunks]
+        self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
+        _check_sizes(self.directory, meta.chunks, sizes, self.dtype.itemsize)
+        self._identity = self._describe(_content_digest(meta))
+
+    def __repr__(self) -> str:
+        return f"ShardSource({len(self.files):,} shards, {self.total_tokens:,} tokens)"
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens in all shards."""
+        return int(self.offsets[-1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""
+        return dict(self._identity)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this corpus.
+
+        Raises:
+            StateError: If it is another corpus; the sentence names the first shard that differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each difference from a saved identity, naming the first shard that differs."""
+        current = self.state_dict()
+        if not saved.get("content") or not current["content"]:
+            saved, current = {**saved, "content": ""}, {**current, "content": ""}
+        found = differences(self.name, _without_sizes(saved), _without_sizes(current))
+        return [*self._shard_differences(saved, current), *found]
+
+    def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
+        if saved.get("sizes") == current["sizes"]:
+            return []
+        was, now = _expanded(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
+        for file, old, new in zip(self.files, was, now, strict=False):
+            if old != new:
+                return [f"shard {file} had {old:,} tokens, has {new:,}"]
+        return [f"{self.name}: the sizes of the {saved.get('num_shards', 0):,} shards differ"]
+
+    def _describe(self, content: str) -> dict[str, Any]:
+        sizes = np.diff(self.offsets)
+        runs = [f"{size}x{len(list(group))}" for size, group in groupby(sizes.tolist())]
+        return {
+            "dtype": self.dtype.name,
+            "num_shards": len(self.files),
+            "total_tokens": self.total_tokens,
+            "shard_tokens": " ".join(runs) if len(runs) <= _MAX_RUNS else "",
+            "sizes": hashlib.sha256(sizes.astype("<i8").tobytes()).hexdigest()[:16],
+            "content": content,
+        }
+
+    def _meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+        if dtype is not None and dtype not in DTYPES:
+            raise ConfigError(f'dtype must be "uint16" or "uint32", got {dtype!r}.')
+        path = self.directory / META_FILE
+        if not path.exists():
+            return self._bare(sizes, dtype)
+        meta = read_meta(path)
+        if meta.dtype not in DTYPES:
+            raise CorpusError(f'{path} has dtype {meta.dtype!r}; tdstream reads "uint16" and "uint32".')
+        if dtype not in (None, meta.dtype):
+            raise ConfigError(f"dtype={dtype!r} was asked for, {path} says {meta.dtype!r}. Leave dtype out.")
+        strays = sorted(_shards(sizes) - {chunk.file for chunk in meta.chunks})
+        if strays:
+            logger.warning(
+                "%s does not list %s; ignored.", path, ", ".join(strays[:5]) + " ..." * (len(strays) > 5)
+            )
+        return meta
+
+    def _bare(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+        if (self.directory / STAGING_DIR).exists():
+            raise CorpusError(
+                f"{self.directory} holds a preparation that has not finished ({STAGING_DIR}/ and "
+                f"no {META_FILE}). Wait for it, or run it again."
+            )
+        files = sorted(_shards(sizes))
+        if not files:
+            raise CorpusNotFoundError(
+                f"{self.directory} has no {META_FILE} and no *.bin file; it is not a corpus."
+            )
+        if dtype is None:
+            raise ConfigError(
+                f"{self.directory} has no {META_FILE}, so the type of its tokens is unknown. "
+                f'Pass dtype="uint16" or dtype="uint32".'
+            )
+        itemsize = DTYPES[dtype].itemsize
+        for file in files:
+            if sizes[file] % itemsize:
+                raise CorpusError(_not_a_multiple(self.directory / file, sizes[file], itemsize))
+        return CorpusMeta(dtype=dtype, chunks=tuple(Chunk(file, sizes[file] // itemsize) for file in files))
+
+
+def _check_sizes(directory: Path, chunks: Sequence[Chunk], sizes: Mapping[str, int], itemsize: int) -> None:
+    for chunk in chunks:
+        path, size = directory / chunk.file, sizes.get(chunk.file)
+        if size is None:
+            raise CorpusNotFoundError(
+                f"{path} is missing; {META_FILE} promises {chunk.tokens:,} tokens in it."
+            )
+        if size % itemsize:
+            raise CorpusError(_not_a_multiple(path, size, itemsize))
+        if size != chunk.tokens * itemsize:
+            raise CorpusError(
+                f"{path}: {META_FILE} promises {chunk.tokens:,} tokens, the file holds {size // itemsize:,}. "
+                f"It was probably cut or changed while copying; copy it again."
+            )
+
+
+def _not_a_multiple(path: Path, size: int, itemsize: int) -> str:
+    return (
+        f"{path} has {size:,} bytes, not a multiple of the {itemsize} bytes of a token. "
+        f"It was probably cut while copying, or has another dtype."
+    )
+
+
+def _shards(sizes: Mapping[str, int]) -> set[str]:
+    return {file for file in sizes if file.endswith(".bin")}
+
+
+def _expanded(runs: str) -> list[int]:
+    """Return the sizes that "1000x2 10x1" stands for: [1000, 1000, 10]."""
+    pairs = [run.split("x") for run in runs.split()]
+    return [int(size) for size, count in pairs for _ in range(int(count))]
+
+
+def _without_sizes(identity: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in identity.items() if field not in ("shard_tokens", "sizes")}
+
+
+def _content_digest(meta: CorpusMeta) -> str:
+    """Return a digest of all shards' checksums; empty for a corpus that has none."""
+    checksums = [meta.chunk_checksums.get(chunk.file, "") for chunk in meta.chunks]
+    return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:16] if all(checksums) else ""

@@ -1,0 +1,200 @@
+"""Deal one order of samples to ranks and workers, and remember the place: the only owner of a position."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.dealing import BatchDealing, SampleDealing
+from tdstream.errors import ConfigError, GeometryError, StateError
+from tdstream.node import OrderedNode, Rows
+from tdstream.state import differences
+from tdstream.topology import Topology, Worker
+
+_LOOK_AHEAD = (
+    4096  # samples whose order is computed at once: one numpy call per sample would cost more than reading
+)
+_GEOMETRY = ("batch_size", "dp_world_size", "num_workers", "tail", "skip")
+_CURSOR = ("epoch", "start", "step")
+
+
+class Splitter:
+    """The turnstile: indexed nodes on its left, one process's stream on its right.
+
+    A pass is opened with `begin`, which returns a splitter of its own; then `next` hands out rows.
+
+    Args:
+        upstream: The ordered samples.
+        topology: This rank, and how many there are.
+        batch_size: Samples per rank and step; None deals out single samples.
+        tail: "drop" leaves out the last incomplete global batch of an epoch, "wrap" fills it from the
+            epoch's beginning. Of single samples, "drop" leaves out what would make ranks unequal, and
+            "keep" leaves nothing out (the reference loader's rule).
+        skip: Positions to leave out at the beginning of each epoch.
+        strict: Whether to refuse an epoch that has nothing for some stream.
+
+    Raises:
+        ConfigError: If an argument is out of range.
+        GeometryError: If strict and there are fewer samples than one global batch, or than ranks.
+    """
+
+    name = "splitter"
+
+    def __init__(
+        self,
+        upstream: OrderedNode,
+        *,
+        topology: Topology,
+        batch_size: int | None = None,
+        tail: str = "drop",
+        skip: int = 0,
+        strict: bool = True,
+    ) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+        allowed = ("drop", "keep") if batch_size is None else ("drop", "wrap")
+        if tail not in allowed:
+            raise ConfigError(f"tail must be one of {allowed} with batch_size={batch_size}, got {tail!r}.")
+        if skip < 0:
+            raise ConfigError(f"the number of samples to skip must be at least 0, got {skip}.")
+        self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
+        self.tail, self.skip, self.strict = tail, skip, strict
+        self._dealing = self._deal(skip, Worker(0, 1, False))
+        self._place(0, skip, self._dealing.worker)
+        if strict:
+            self._refuse_empty_streams()
+
+    def __repr__(self) -> str:
+        what = f"batches of {self.batch_size}" if self.batch_size else "samples"
+        rank = f"rank {self.topology.dp_rank} of {self.topology.dp_world_size}"
+        return f"Splitter({rank}: {len(self):,} {what})"
+
+    def __len__(self) -> int:
+        """Items of this rank in an epoch: batches, or samples (exact with up to one worker)."""
+        if isinstance(self._dealing, BatchDealing):
+            return self._dealing.items_per_rank
+        return max(len(self.upstream) - self.skip, 0) // self.topology.dp_world_size
+
+    def begin(self, epoch: int, worker: Worker) -> Splitter:
+        """Return a splitter at the beginning of a pass, for a worker.
+
+        Raises:
+            GeometryError: If strict and this rank's workers are more than there is work for.
+        """
+        opened = copy.copy(self)
+        opened._place(epoch, self.skip, worker)
+        if self.strict:
+            opened._refuse_empty_streams()
+        return opened
+
+    def next(self) -> Rows:
+        """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
+
+        Raises:
+            StopIteration: If this stream has nothing left in this epoch, again at every call.
+        """
+        if self.exhausted:
+            raise StopIteration
+        rows = self.upstream.read(self._indices_of(self._step))
+        self._step += 1  # only now: an item whose reading failed is tried again, not left out
+        return rows
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this pass."""
+        return self._epoch
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this stream has handed out all its items; derived, so that a restored end stays an end."""
+        left: int = self._dealing.num_items - self._step
+        return left <= 0
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether this stream is the one that hands out its rank's last item."""
+        return self._dealing.ends_epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the geometry and the cursor: epoch, position where the geometry began, items handed out."""
+        return {
+            "batch_size": self.batch_size or 0,
+            "dp_world_size": self.topology.dp_world_size,
+            "num_workers": self._dealing.worker.count,
+            "tail": self.tail,
+            "skip": self.skip,
+            "epoch": self._epoch,
+            "start": self._start,
+            "step": self._step,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a saved place.
+
+        Raises:
+            GeometryError: If it was saved with other ranks, workers or batches; nothing is changed.
+            StateError: If the place is none; nothing is changed.
+        """
+        found = self.differences(state)
+        if found:
+            raise GeometryError(
+                f"the state was saved under another geometry: {'; '.join(found)}. A place in one process's "
+                f"stream means nothing under another geometry; nothing was loaded. Resume with the saved one."
+            )
+        place = {field: state.get(field) for field in _CURSOR}
+        if not all(isinstance(value, int) and value >= 0 for value in place.values()):
+            raise StateError(f"the state's place is none: {place}; expected three integers of at least 0.")
+        self._place(state["epoch"], state["start"], self._dealing.worker)
+        self._step = state["step"]
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of the geometry that was another."""
+        current = self.state_dict()
+        was, now = ({field: part.get(field) for field in _GEOMETRY} for part in (saved, current))
+        return differences(self.name, was, now)
+
+    def _place(self, epoch: int, start: int, worker: Worker) -> None:
+        self._epoch, self._start, self._step = epoch, start, 0
+        self._dealing = self._deal(start, worker)
+        self._ahead: tuple[int, NDArray[np.int64]] = (
+            0,
+            np.empty((0, 0), np.int64),
+        )  # (its first item, indices)
+
+    def _deal(self, start: int, worker: Worker) -> BatchDealing | SampleDealing:
+        samples, topology = len(self.upstream), self.topology
+        if self.batch_size is None:
+            even = self.tail == "drop"
+            return SampleDealing(
+                num_samples=samples, topology=topology, worker=worker, start=start, even=even
+            )
+        return BatchDealing(
+            num_samples=samples, batch_size=self.batch_size, topology=topology, worker=worker, start=start,
+            wrap=self.tail == "wrap",
+        )  # fmt: skip
+
+    def _indices_of(self, item: int) -> NDArray[np.int64]:
+        """Return the sample indices of an item, [batch_size] or [1], from a block computed ahead."""
+        first, indices = self._ahead
+        if not first <= item < first + len(indices):
+            count = min(max(_LOOK_AHEAD // (self.batch_size or 1), 1), self._dealing.num_items - item)
+            first, indices = item, self.upstream.indices(self._dealing.positions(item, count), self._epoch)
+            self._ahead = (first, indices)
+        item_indices: NDArray[np.int64] = indices[item - first]
+        return item_indices
+
+    def _refuse_empty_streams(self) -> None:
+        samples = len(self.upstream)
+        if isinstance(self._dealing, BatchDealing):
+            needed, what = self._dealing.global_batch, "one global batch (batch_size x dp_world_size)"
+        else:
+            needed, what = self._dealing.num_streams, "one for each stream (dp_world_size x workers)"
+        if samples < needed and self.tail != "wrap":
+            raise GeometryError(
+                f"an epoch has {samples:,} samples, fewer than the {needed:,} of {what}. "
+                f"Use fewer ranks or workers, smaller batches, a smaller seq_len or a larger corpus; "
+                f"strict=False lets streams be empty."
+            )

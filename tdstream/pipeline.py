@@ -1,0 +1,128 @@
+"""The composed nodes as a dataset that loaders take, and one pass over it that can be saved and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from tdstream.clock import EpochClock, Pass
+from tdstream.errors import StateError
+from tdstream.node import Node
+from tdstream.nodes.collate import Collate
+from tdstream.nodes.splitter import Splitter
+from tdstream.state import refuse, seal, unseal
+from tdstream.topology import current_worker
+from tdstream.watchdog import watch_parent
+
+
+class Pipeline(IterableDataset[dict[str, Tensor]]):
+    """Indexed nodes > Splitter > Collate, as an IterableDataset.
+
+    Each `iter` is one pass over an epoch. The position belongs to the pass: StatefulDataLoader finds its
+    state_dict() there, and a plain DataLoader does without. Epochs count themselves 0, 1, 2, ... unless
+    `set_epoch` chooses. Made by `build`.
+
+    Args:
+        indexed: The nodes left of the splitter, from left to right; the splitter reads the last one.
+        splitter: How samples are dealt out.
+        collate: How they leave.
+        strict: Whether a state of other data or settings is refused, or only warned of.
+    """
+
+    def __init__(
+        self, indexed: Sequence[Node], splitter: Splitter, collate: Collate, *, strict: bool = True
+    ) -> None:
+        self.indexed, self.splitter, self.collate = tuple(indexed), splitter, collate
+        self.strict = strict
+        self._clock = EpochClock()
+
+    def __iter__(self) -> PipelineIterator:
+        """Open one pass over the next epoch."""
+        worker = current_worker()
+        if worker.is_process:
+            watch_parent()
+        opened = self._clock.open(in_worker=worker.is_process)
+        return PipelineIterator(self, self.splitter.begin(opened.epoch, worker), opened)
+
+    def __len__(self) -> int:
+        """Items that this rank yields per epoch: batches, or samples."""
+        return len(self.splitter)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass serves, or that the running one is in; right after a resume, too."""
+        return self._clock.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass, also in workers that already live.
+
+        Raises:
+            ConfigError: If it is not an integer of at least 0.
+        """
+        self._clock.set_epoch(epoch)
+
+    @property
+    def total_samples(self) -> int:
+        """Samples of the corpus, over all ranks."""
+        return len(self.splitter.upstream)
+
+    def __repr__(self) -> str:
+        """Return the nodes, from left to right."""
+        return " > ".join(repr(node) for node in (*self.indexed, self.splitter, self.collate))
+
+
+class PipelineIterator(Iterator[dict[str, Tensor]]):
+    """One pass over an epoch, for one process; the only thing in a pipeline that moves."""
+
+    def __init__(self, pipeline: Pipeline, splitter: Splitter, opened: Pass) -> None:
+        self._pipeline = pipeline
+        self._splitter = splitter
+        self._opened = opened
+        self._end_noted = False
+
+    def __next__(self) -> dict[str, Tensor]:
+        """Return the next batch or sample of this stream."""
+        self._note_end()  # of an epoch that has no item at all
+        item = self._pipeline.collate(self._splitter.next())
+        self._note_end()
+        return item
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this stream: {"tdstream": version, "nodes": {name: identity and cursor}}."""
+        return seal([*self._pipeline.indexed, self._splitter, self._pipeline.collate])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to the place of a saved state; a `set_epoch` before is overruled until the state's epoch ends.
+
+        Raises:
+            StateError: If the state belongs to other data or settings, or is no state; nothing is loaded.
+            GeometryError: If it was saved with other ranks, workers or batches; nothing is loaded.
+        """
+        saved = unseal(state)
+        identities = (*self._pipeline.indexed, self._pipeline.collate)
+        missing = [node.name for node in (*identities, self._splitter) if node.name not in saved]
+        if missing:
+            raise StateError(
+                f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
+            )
+        found = [phrase for node in identities for phrase in node.differences(saved[node.name])]
+        refuse(found, strict=self._pipeline.strict)
+        self._splitter.load_state_dict(saved[self._splitter.name])
+        self._restore_clock()
+
+    def _note_end(self) -> None:
+        """Move the clock, once, when this stream has handed out its rank's last item."""
+        if self._splitter.exhausted and self._splitter.ends_epoch and not self._end_noted:
+            self._pipeline._clock.close(self._opened)
+            self._end_noted = True
+
+    def _restore_clock(self) -> None:
+        """Bring the state's epoch to the main process and to later passes, from one process of this rank."""
+        epoch, generation = self._splitter.epoch, self._opened.generation
+        self._end_noted = self._splitter.exhausted
+        if self._splitter.ends_epoch:
+            generation = self._pipeline._clock.restore(epoch + 1 if self._end_noted else epoch)
+        self._opened = Pass(epoch, generation)

@@ -1,0 +1,83 @@
+"""The envelope of a state, and the comparison of what was saved with what is here.
+
+A state holds JSON types only and is built fresh at each call: a loader's worker sends the difference to the
+state it sent before, and a list or array that was changed in place would equal itself and never be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from tdstream.errors import StateError
+from tdstream.node import Node
+
+logger = logging.getLogger(__name__)
+
+STATE_KEY = "tdstream"
+STATE_VERSION = 1
+
+
+def seal(nodes: Sequence[Node]) -> dict[str, Any]:
+    """Return {"tdstream": version, "nodes": {name: the node's state}}."""
+    return {STATE_KEY: STATE_VERSION, "nodes": {node.name: node.state_dict() for node in nodes}}
+
+
+def unseal(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the nodes' parts of a state.
+
+    Raises:
+        StateError: If it is no state of tdstream, or one of a newer version.
+    """
+    if not isinstance(state, dict) or not isinstance(state.get(STATE_KEY), int):
+        raise StateError(
+            f"this is not a state of tdstream (no {STATE_KEY!r} version in it): {_short(state)}. "
+            f"Load what state_dict() returned."
+        )
+    if state[STATE_KEY] > STATE_VERSION:
+        raise StateError(
+            f"the state has version {state[STATE_KEY]}, this tdstream reads up to {STATE_VERSION}. "
+            f"Install the tdstream that saved it, or a newer one."
+        )
+    nodes = state.get("nodes")
+    if not isinstance(nodes, dict) or not all(isinstance(part, dict) for part in nodes.values()):
+        raise StateError(f"the state has no 'nodes', so it was cut or changed: {_short(state)}.")
+    return nodes
+
+
+def differences(name: str, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
+    """Return a phrase for each field of a node's identity that differs: "permutation.seed was 1, is 2"."""
+    fields = [field for field in {**current, **saved} if saved.get(field) != current.get(field)]
+    return [f"{name}.{field} was {_show(saved, field)}, is {_show(current, field)}" for field in fields]
+
+
+def refuse(found: Sequence[str], *, strict: bool = True) -> None:
+    """Refuse a state whose identity differs, or only warn.
+
+    Args:
+        found: Phrases of `differences`; nothing happens if there are none.
+        strict: Whether to raise rather than to log a warning.
+
+    Raises:
+        StateError: If strict and anything differs.
+    """
+    if not found:
+        return
+    message = f"the state belongs to other data or settings: {'; '.join(found)}."
+    if strict:
+        raise StateError(
+            f"{message} Going on would repeat or lose samples; nothing was loaded. Build with what the state "
+            f"was saved with, or pass strict=False to go on all the same."
+        )
+    logger.warning("%s Going on, since strict=False.", message)
+
+
+def _show(part: dict[str, Any], field: str) -> str:
+    value = part.get(field, "missing")
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _short(value)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,82 @@
+"""Say which data-parallel rank and loader worker this process is; the only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch.distributed
+from torch.utils.data import get_worker_info
+
+from tdstream.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The data-parallel coordinate. Peers in tensor, pipeline or context parallelism share one."""
+
+    dp_rank: int
+    """0 .. dp_world_size - 1."""
+    dp_world_size: int
+    """Ranks that receive different rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A loader's worker process, or the main process where the loader has none."""
+
+    id: int
+    """0 .. count - 1."""
+    count: int
+    """Worker processes of this rank's loader; 1 where it has none."""
+    is_process: bool
+    """Whether this is a process of its own."""
+
+
+def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = None) -> Topology:
+    """Return the data-parallel coordinate: the arguments, else torch.distributed, else RANK and WORLD_SIZE.
+
+    Args:
+        dp_rank: This process's data-parallel rank; given together with dp_world_size or not at all.
+        dp_world_size: The number of data-parallel ranks.
+
+    Raises:
+        ConfigError: If only one is given, or the rank lies outside the world.
+    """
+    if (dp_rank is None) != (dp_world_size is None):
+        raise ConfigError(
+            f"dp_rank and dp_world_size are given together or not at all, got dp_rank={dp_rank} and "
+            f"dp_world_size={dp_world_size}."
+        )
+    if dp_rank is not None and dp_world_size is not None:
+        return _checked("dp_rank", dp_rank, "dp_world_size", dp_world_size)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Topology(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _checked("RANK", _environment("RANK"), "WORLD_SIZE", _environment("WORLD_SIZE"))
+    return Topology(0, 1)
+
+
+def current_worker() -> Worker:
+    """Return this process's place among the workers of the loader that runs it."""
+    info = get_worker_info()
+    return Worker(0, 1, False) if info is None else Worker(info.id, info.num_workers, True)
+
+
+def _checked(rank_name: str, rank: int, world_name: str, world_size: int) -> Topology:
+    if world_size < 1:
+        raise ConfigError(f"{world_name} must be at least 1, got {world_size}.")
+    if not 0 <= rank < world_size:
+        raise ConfigError(
+            f"{rank_name} must be 0 to {world_size - 1} with {world_name}={world_size}, got {rank}."
+        )
+    return Topology(rank, world_size)
+
+
+def _environment(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ConfigError(
+            f"the environment variable {name} must be an integer, got {os.environ[name]!r}."
+        ) from None

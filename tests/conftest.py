@@ -1,0 +1,46 @@
+"""Corpora whose tokens say where they stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def write_corpus(directory: Path, tokens: np.ndarray, shard_tokens: Sequence[int], *, meta: bool = True) -> Path:
+    """Write a corpus by hand, as the disk format says: raw shards and meta.json."""
+    directory.mkdir(parents=True, exist_ok=True)
+    borders = np.cumsum([0, *shard_tokens])
+    assert borders[-1] == len(tokens)
+    chunks = []
+    for number, (first, last) in enumerate(zip(borders[:-1], borders[1:], strict=True)):
+        name = f"chunk_{number:06d}.bin"
+        (directory / name).write_bytes(tokens[first:last].tobytes())
+        chunks.append({"file": name, "tokens": int(last - first)})
+    if meta:
+        content = {
+            "created_at_unix": 1,
+            "tokenizer_name_or_path": "gpt2",
+            "is_fast": True,
+            "dtype": tokens.dtype.name,
+            "eos_token_id": 0,
+            "tokens_per_chunk": max(shard_tokens, default=1),
+            "chunks": chunks,
+            "total_tokens": len(tokens),
+        }
+        (directory / "meta.json").write_text(json.dumps(content))
+    return directory
+
+
+@pytest.fixture
+def make_corpus(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a corpus of the tokens 0, 1, 2, ...: a token's value is its position."""
+
+    def make(*shard_tokens: int, dtype: str = "uint32", name: str = "corpus", meta: bool = True) -> Path:
+        tokens = np.arange(sum(shard_tokens), dtype=np.dtype(dtype).newbyteorder("<"))
+        return write_corpus(tmp_path / name, tokens, shard_tokens, meta=meta)
+
+    return make
