@@ -74,7 +74,9 @@ def refuse(found: Sequence[str], *, strict: bool = True) -> None:
 
 
 def _show(part: dict[str, Any], field: str) -> str:
-    value = part.get(field, "missing")
+    if field not in part:
+        return "missing"
+    value = part[field]
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _short(value)
 
 

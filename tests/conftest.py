@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 
-def write_corpus(directory: Path, tokens: np.ndarray, shard_tokens: Sequence[int], *, meta: bool = True) -> Path:
+def write_corpus(
+    directory: Path, tokens: np.ndarray, shard_tokens: Sequence[int], *, meta: bool = True
+) -> Path:
     """Write a corpus by hand, as the disk format says: raw shards and meta.json."""
     directory.mkdir(parents=True, exist_ok=True)
     borders = np.cumsum([0, *shard_tokens])
     assert borders[-1] == len(tokens)
     chunks = []
-    for number, (first, last) in enumerate(zip(borders[:-1], borders[1:], strict=True)):
+    for number, (first, last) in enumerate(pairwise(borders)):
         name = f"chunk_{number:06d}.bin"
         (directory / name).write_bytes(tokens[first:last].tobytes())
         chunks.append({"file": name, "tokens": int(last - first)})

@@ -1,0 +1,51 @@
+# make demo    prepares text, trains, is killed, resumes, and proves that the data were exact
+# make test    lint, types, tests
+#
+# Each makes its own virtual environment in .venv and touches nothing else. Where a working torch is installed
+# (a training container), use it instead of downloading another:
+#
+#     make demo VENV_ARGS=--system-site-packages
+
+PYTHON ?= python3
+VENV ?= .venv
+VENV_ARGS ?=
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(VENV)/constraints.txt
+
+.PHONY: demo test lint types exhaustive wheel clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/python examples/resume_demo.py
+
+test: lint types
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+exhaustive: $(VENV)/.dev
+	$(BIN)/pytest -m exhaustive $(PYTEST_ARGS)
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/constraints.txt: constraints.txt .ci/constraints.py
+	$(PYTHON) -m venv $(VENV_ARGS) $(VENV)
+	$(BIN)/python .ci/constraints.py constraints.txt > $@.tmp
+	mv $@.tmp $@
+
+$(VENV)/.runtime: $(VENV)/constraints.txt pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/constraints.txt pyproject.toml
+	$(PIP) --editable '.[dev]'
+	touch $@ $(VENV)/.runtime

@@ -1,0 +1,127 @@
+"""The house has floors: a module imports only from lower ones."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tdstream
+
+ROOT = Path(tdstream.__file__).parent
+FLOORS = (
+    {"errors", "order", "batch"},
+    {"topology", "node", "state", "clock", "dealing", "watchdog"},
+    {"corpus"},
+    {"nodes", "text"},
+    {"pipeline", "build"},
+    {"loader", "compat", "preparation", "progress"},
+    {"cli", "integrations"},
+)
+SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
+    "state": {"node"},
+    "dealing": {"topology"},
+    "build": {"pipeline"},
+}
+CHAIN = {"memmap_reader": {"shard_source"}}  # inside nodes/, where the type of the upstream matters
+HEAVY = {"datasets": {"preparation"}, "transformers": {"preparation"}, "pyarrow": {"preparation"}}
+
+
+def modules() -> list[Path]:
+    """Return every module of the package but its front page."""
+    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def imports(path: Path) -> set[str]:
+    """Return the dotted names of all modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+def room(dotted: str) -> str:
+    """Return the top-level room of a dotted name: tdstream.nodes.collate -> nodes."""
+    return dotted.split(".")[1]
+
+
+def floor(name: str) -> int:
+    """Return the floor a room is on."""
+    return next(number for number, rooms in enumerate(FLOORS) if name in rooms)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_from_lower_floors(path):
+    """Arrows go down; on one floor they go where the table says; inside a room they are its own."""
+    own = path.relative_to(ROOT).with_suffix("").parts
+    for dotted in sorted(name for name in imports(path) if name.split(".")[0] == "tdstream"):
+        assert dotted != "tdstream", f"{path} imports the package root"
+        if (ROOT / (dotted.split(".")[1] + ".py")).exists() or (ROOT / dotted.split(".")[1]).is_dir():
+            target = room(dotted)
+            same_room = target == own[0]
+            allowed = same_room or floor(target) < floor(own[0]) or target in SAME_FLOOR.get(own[0], set())
+            assert allowed, (
+                f"{'/'.join(own)} (floor {floor(own[0])}) imports {dotted} (floor {floor(target)})"
+            )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nodes").glob("*.py")), ids=lambda path: path.stem)
+def test_nodes_do_not_know_their_neighbours(path):
+    """A node knows what a neighbour promises, not which one it is, but for the pairs in the table above."""
+    found = {dotted.split(".")[2] for dotted in imports(path) if dotted.startswith("tdstream.nodes.")}
+    assert found <= CHAIN.get(path.stem, set())
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_packages_are_imported_in_their_room_only(path):
+    """Training does not import what only preparation needs."""
+    for dotted in imports(path):
+        rooms = HEAVY.get(dotted.split(".")[0])
+        assert rooms is None or path.relative_to(ROOT).parts[0] in rooms, f"{path} imports {dotted}"
+
+
+def test_there_is_no_import_cycle():
+    """The modules can be put in an order in which each imports only earlier ones."""
+    names = {
+        ".".join(("tdstream", *path.relative_to(ROOT).with_suffix("").parts)): path for path in modules()
+    }
+    edges = {name: {other for other in imports(path) if other in names} for name, path in names.items()}
+    while edges:
+        leaves = {name for name, targets in edges.items() if not targets & edges.keys()}
+        assert leaves, f"a cycle among {sorted(edges)}"
+        edges = {name: targets for name, targets in edges.items() if name not in leaves}
+
+
+@pytest.mark.parametrize("top", ["tdstream", "prepare", "examples"])
+def test_a_file_is_one_room(top):
+    """No file is longer than 250 lines."""
+    files = (ROOT.parent / top).rglob("*.py")
+    long = {str(path): count for path in files if (count := len(path.read_text().splitlines())) > 250}
+    assert not long
+
+
+def test_the_library_has_no_assert():
+    """Users' mistakes raise sentences; `python -O` changes nothing."""
+    asserting = [
+        f"{path}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    assert not asserting
+
+
+def test_the_public_names_are_sorted_and_real():
+    """__all__ is the whole public surface: sorted, each name there, nothing public besides."""
+    assert tdstream.__all__ == sorted(tdstream.__all__)
+    exported = {
+        name
+        for name, value in vars(tdstream).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) and not hasattr(value, "__path__")
+    }
+    assert exported == set(tdstream.__all__)
