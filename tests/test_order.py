@@ -106,8 +106,8 @@ def test_sizes_without_an_order_are_refused(num_samples):
         feistel_order(num_samples, 0, 0)
 
 
-# Quality: statistics of the first 20,480 positions, over 50 seeds, beside a true permutation's. Each is a mean
-# over the seeds, and must lie within three standard errors of what a random order gives.
+# Quality: statistics of the first 20,480 positions, over 50 seeds, beside a true permutation's. Each is a
+# mean over the seeds, and must lie within three standard errors of what a random order gives.
 
 DRAWS, SEEDS, BATCH = 20_480, 50, 512
 SIZES = [2**20, 10**6, 3 * 10**6, 2**27, 2**40]
