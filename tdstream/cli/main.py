@@ -1,0 +1,74 @@
+"""Run the command ``tdstream``: choose a subcommand, and say in one sentence what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
+
+from tdstream.cli import prepare
+from tdstream.errors import TdstreamError
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: Arguments; None means those of the process.
+
+    Returns:
+        The exit code: 0, 1 after an error, 130 after Ctrl-C. Wrong usage exits with 2.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        with _terminated_cleanly():
+            return int(arguments.run(arguments))
+    except TdstreamError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("Interrupted. No unfinished corpus was left behind.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tdstream", description="Token streams for language-model pre-training."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    prepare.add_parser(commands)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("tdstream")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+@contextmanager
+def _terminated_cleanly() -> Iterator[None]:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that staged files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise SystemExit(128 + number)

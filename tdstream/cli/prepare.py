@@ -1,0 +1,150 @@
+"""Offer the preparation of a corpus as a command: flags, a progress bar, a summary."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tdstream.corpus.staging import check_output
+from tdstream.preparation.options import PrepareOptions
+
+if TYPE_CHECKING:
+    from tdstream.preparation.engine import Counts, PrepareResult
+
+DEFAULT_OUTPUT = "./data/fineweb-edu-sample-10BT/"
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand ``prepare``.
+
+    Args:
+        commands: The subparsers of the command.
+    """
+    parser = commands.add_parser(
+        "prepare",
+        help="tokenize a dataset and write it as a corpus",
+        description="Tokenize a dataset and write it as a corpus of token shards.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a preparation.
+
+    Args:
+        parser: Where to add them.
+    """
+    flag = parser.add_argument
+    flag("--tokenizer", default="gpt2", help="name on the hub or local directory")
+    flag(
+        "--dataset",
+        default="HuggingFaceFW/fineweb-edu",
+        help="name on the hub; or a local file or directory of parquet, json, jsonl, csv or txt, "
+        "also .gz or .zst; or json, parquet, csv or text together with --data_files",
+    )
+    flag(
+        "--data_name", help="configuration of the dataset (on the hub: sample-10BT unless given; '' for none)"
+    )
+    flag("--split", default="train", help="split of the dataset")
+    flag("--data_files", nargs="+", default=[], metavar="FILE", help="read only these files of the dataset")
+    flag("--text_field", default="text", help="field that holds the text")
+    flag("--lines", action="store_true", help="text files: one document per line, not per file")
+    flag("--output_path", type=Path, default=Path(DEFAULT_OUTPUT), help="directory for the corpus")
+    flag(
+        "--tokens_per_chunk", type=whole_number, default=100_000_000, help="tokens per shard (1e8 works too)"
+    )
+    flag("--batch_size", type=whole_number, default=1000, help="documents to tokenize in one call")
+    flag("--max_samples", type=whole_number, default=None, help="records to read at most")
+    flag(
+        "--overwrite",
+        action="store_true",
+        help="replace the corpus in output_path when the new one is complete",
+    )
+    flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number that a text stands for: 100000000, 100_000_000 and 1e8 are the same.
+
+    Args:
+        text: What was typed.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is no whole number.
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number such as 1000 or 1e8, got {text!r}"
+        ) from None
+    if not number.is_finite() or number.adjusted() > 18 or number != number.to_integral_value():
+        raise argparse.ArgumentTypeError(f"expected a whole number such as 1000 or 1e8, got {text!r}")
+    return int(number)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prepare a corpus, showing a progress bar and a summary on stderr.
+
+    Args:
+        arguments: The parsed flags.
+
+    Returns:
+        The exit code, 0.
+    """
+    given = {name: getattr(arguments, name) for name in PrepareOptions.__dataclass_fields__}
+    options = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
+    check_output(options.output_path, overwrite=options.overwrite)
+    # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    from tdstream.preparation.engine import prepare_corpus  # noqa: PLC0415
+
+    for library in ("datasets", "huggingface_hub", "transformers"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
+    with _Bar() as bar:
+        result = prepare_corpus(options, bar)
+    print(_summary(result), file=sys.stderr)
+    return 0
+
+
+class _Bar:
+    """A progress bar over documents that also shows tokens and tokens per second."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def begin(self, total: int | None) -> None:
+        """Show the bar."""
+        from tqdm import tqdm  # noqa: PLC0415
+
+        self._bar = tqdm(total=total, unit=" doc", unit_scale=True, dynamic_ncols=True, desc="Preparing")
+
+    def advance(self, num_records: int, counts: Counts) -> None:
+        """Move the bar."""
+        elapsed = self._bar.format_dict["elapsed"] or 1e-9
+        rate = self._bar.format_sizeof(counts.tokens / elapsed)
+        tokens = self._bar.format_sizeof(counts.tokens)
+        self._bar.set_postfix_str(f"{tokens} tokens, {rate} tok/s", refresh=False)
+        self._bar.update(num_records)
+
+
+def _summary(result: PrepareResult) -> str:
+    counts = result.counts
+    rate = counts.tokens / max(result.seconds, 1e-9)
+    return (
+        f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
+        f"{counts.tokens:,} tokens in {len(result.meta.chunks):,} chunks of {result.meta.dtype}, "
+        f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
+    )

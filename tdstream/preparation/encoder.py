@@ -1,0 +1,97 @@
+"""Turn texts into token ids, exactly as the Hugging Face tokenizer does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+_PROBES = [
+    "",
+    " ",
+    "Hello, world!  It's 3.14\n\n\tok",
+    "na\u00efve \u65e5\u672c\u8a9e \U0001f600 e\u0301",
+    "\0 \ufeff\u200d x",
+]
+_CALLS = ("__call__", "_call_one", "_encode_plus", "_batch_encode_plus", "set_truncation_and_padding")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The token ids of some documents, one behind the other."""
+
+    ids: NDArray[np.int64]
+    """Shape [num_tokens]."""
+    offsets: NDArray[np.int64]
+    """Shape [num_documents + 1]; document d is ids[offsets[d]:offsets[d + 1]]."""
+
+
+class Encoder(Protocol):
+    """Anything that turns texts into token ids without special tokens."""
+
+    def encode(self, texts: list[str]) -> Encoded:
+        """Return the ids of some texts, in their order."""
+        ...
+
+
+class HfEncoder:
+    """Encodes with a Hugging Face tokenizer: ``tokenizer(texts, add_special_tokens=False)``, never truncated.
+
+    A fast tokenizer's backend is called directly, which leaves out the masks and spans that nobody reads
+    here. A tokenizer whose class changes how it is called, or which disagrees with its backend, is called
+    as a whole.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._backend = _backend_of(tokenizer)
+        if self._backend is not None and self._by_backend(_PROBES) != self._by_call(_PROBES):
+            self._backend = None
+
+    def encode(self, texts: list[str]) -> Encoded:
+        """Return the ids of some texts, in their order.
+
+        Args:
+            texts: Documents; a special token's string in them becomes that token's id.
+        """
+        rows = self._by_backend(texts) if self._backend is not None else self._by_call(texts)
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        ids = np.fromiter(chain.from_iterable(rows), np.int64, count=int(offsets[-1]))
+        return Encoded(ids, offsets)
+
+    def _by_backend(self, texts: list[str]) -> list[list[int]]:
+        backend: Any = self._backend
+        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _by_call(self, texts: list[str]) -> list[list[int]]:
+        encoded = self._tokenizer(
+            texts,
+            add_special_tokens=False,
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        return [list(row) for row in encoded["input_ids"]]
+
+
+def _backend_of(tokenizer: Any) -> Any:
+    """Return the backend of a fast tokenizer, set as a plain call sets it; None if calling it may differ."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return None
+    plain = all(
+        getattr(type(tokenizer), name, None) is getattr(PreTrainedTokenizerFast, name, None)
+        for name in _CALLS
+    )
+    backend: Any = tokenizer._tokenizer
+    if not plain or not hasattr(backend, "encode_batch_fast"):
+        return None
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = bool(getattr(tokenizer, "split_special_tokens", False))
+    return backend

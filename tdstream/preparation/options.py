@@ -1,0 +1,56 @@
+"""Hold everything that a preparation can be told, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tdstream.errors import ConfigError
+
+DEFAULT_DATA_NAME = "sample-10BT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareOptions:
+    """What to read, how to tokenize it, where to write it."""
+
+    tokenizer: str = "gpt2"
+    """Name on the hub, or a local directory."""
+    dataset: str = "HuggingFaceFW/fineweb-edu"
+    """Name on the hub, a local directory or file, or a format (json, parquet, csv, text) with data_files."""
+    data_name: str | None = None
+    """Configuration; None means sample-10BT for a dataset on the hub and none for others; "" means none."""
+    split: str = "train"
+    """Split of the dataset."""
+    data_files: tuple[str, ...] = ()
+    """Files of the dataset to read; empty means all."""
+    text_field: str = "text"
+    """Field of a record that holds its text."""
+    lines: bool = False
+    """For text files: one document per line instead of one per file."""
+    output_path: Path = Path("data/fineweb-edu-sample-10BT")
+    """Directory for the corpus."""
+    tokens_per_chunk: int = 100_000_000
+    """Tokens per shard; the last one holds the rest."""
+    batch_size: int = 1000
+    """Documents to tokenize in one call."""
+    max_samples: int | None = None
+    """Records to read at most; None means all."""
+    overwrite: bool = False
+    """Replace a corpus that lies in output_path, once the new one is complete."""
+    skip_bad: bool = False
+    """Count records that hold no text and go on, instead of stopping."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed.
+
+        Raises:
+            ConfigError: If a number is out of range, or a name is empty.
+        """
+        for name in ("tokens_per_chunk", "batch_size", "max_samples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}.")
+        for name in ("tokenizer", "dataset", "split", "text_field"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} must not be empty.")

@@ -1,0 +1,187 @@
+"""Find the text that is to be prepared, on the hub or on this machine, and open it as a stream."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow.parquet
+from datasets import Features, Value
+
+from tdstream.errors import ConfigError, SourceError
+from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
+from tdstream.preparation.options import DEFAULT_DATA_NAME, PrepareOptions
+from tdstream.preparation.records import TextSource, missing_field
+
+_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".parquet": ("parquet", {}),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".ndjson": ("json", {}),
+    ".csv": ("csv", {}),
+    ".tsv": ("csv", {"sep": "\t"}),
+    ".txt": ("text", {}),
+}
+_BUILDERS = {"parquet", "json", "csv", "text"}
+_COMPRESSED = (".gz", ".zst", ".zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What to ask `datasets` for."""
+
+    path: str
+    """Name on the hub, a directory, or the name of a format."""
+    settings: dict[str, Any]
+    """Keyword arguments beside it."""
+
+    def builder(self, **more: Any) -> Any:
+        """Return the builder that reads it."""
+        return datasets.load_dataset_builder(self.path, **{**self.settings, **more})
+
+
+def open_source(options: PrepareOptions) -> TextSource:
+    """Open the dataset that the options name.
+
+    Args:
+        options: What was asked for.
+
+    Raises:
+        ConfigError: If two options do not go together.
+        SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
+    """
+    request = _request(options)
+    try:
+        return _open(request, options)
+    except (ConfigError, SourceError):
+        raise
+    except Exception as error:  # It raises whatever its many readers raise.
+        raise SourceError(
+            f"Dataset {options.dataset!r} cannot be opened: {in_one_line(error)}. "
+            f"Check the dataset, its data_name, split and data_files."
+        ) from error
+
+
+def _request(options: PrepareOptions) -> _Request:
+    settings: dict[str, Any] = {}
+    if options.data_files:
+        settings["data_files"] = list(options.data_files)
+    if options.data_name:
+        settings["name"] = options.data_name
+    path = Path(options.dataset).expanduser()
+    if options.dataset in _BUILDERS and options.data_files:
+        return _Request(options.dataset, settings)
+    if path.is_file():
+        return _file_request(path, options)
+    if path.is_dir():
+        return _Request(str(path), settings)
+    return _hub_request(options, settings)
+
+
+def _file_request(path: Path, options: PrepareOptions) -> _Request:
+    if options.data_files:
+        raise ConfigError(
+            f"data_files chooses among the files of a dataset, but {path} is one file. Leave it out."
+        )
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    if Path(name).suffix not in _FORMATS:
+        raise SourceError(
+            f"{path} is of no known kind; expected one of {', '.join(_FORMATS)}, also with "
+            f"{' or '.join(_COMPRESSED[:2])} behind it. Rename it, or pass its format as the dataset "
+            f"(json, parquet, csv, text) and the file in data_files."
+        )
+    builder, settings = _FORMATS[Path(name).suffix]
+    return _Request(builder, {**settings, "data_files": [glob.escape(str(path.absolute()))]})
+
+
+def _hub_request(options: PrepareOptions, settings: dict[str, Any]) -> _Request:
+    name = options.dataset
+    if name in _BUILDERS:
+        raise SourceError(
+            f"The dataset {name!r} is a format, and there is no such directory. Name its data_files."
+        )
+    if looks_like_a_path(name):
+        raise SourceError(f"Dataset {name!r} not found: there is no such file or directory.")
+    if hub_is_unreachable():
+        raise SourceError(
+            f"Dataset {name!r} is no local file or directory, and the hub cannot be reached. "
+            f"Check the name and the network."
+        )
+    if options.data_name is None:
+        settings["name"] = DEFAULT_DATA_NAME
+    return _Request(name, settings)
+
+
+def _open(request: _Request, options: PrepareOptions) -> TextSource:
+    builder = request.builder()
+    _check_zstd(builder)
+    more = _settings_of(builder.name, options)
+    if more:
+        builder = request.builder(**more)
+    stream = builder.as_streaming_dataset(split=options.split)
+    columns = _columns(builder.name, stream)
+    if columns is not None and options.text_field not in columns:
+        raise missing_field(options.text_field, columns)
+    total = _count(builder, stream, options)
+    return TextSource(_narrowed(request, more, builder.name, stream, options), options, columns, total)
+
+
+def _settings_of(builder: str, options: PrepareOptions) -> dict[str, Any]:
+    if builder == "text":
+        return {"sample_by": "line" if options.lines else "document"}
+    if options.lines:
+        raise ConfigError(
+            f"lines is for text files, but dataset {options.dataset!r} is {builder}. Leave it out."
+        )
+    # Without this, an empty text or one that reads "NA" would be None.
+    return {"na_filter": False} if builder == "csv" else {}
+
+
+def _columns(builder: str, stream: Any) -> list[str] | None:
+    """Return the fields of the records; None where only the records themselves can tell."""
+    if stream.features is not None:
+        return list(stream.features)
+    if builder == "csv":
+        first = next(iter(stream.with_format("arrow").iter(1)), None)
+        return None if first is None else list(first.column_names)
+    return None
+
+
+def _narrowed(
+    request: _Request, more: dict[str, Any], builder: str, stream: Any, options: PrepareOptions
+) -> Any:
+    """Return the stream without the columns that nobody needs, where reading them can be avoided."""
+    field = options.text_field
+    if builder == "parquet":
+        more = {**more, "columns": [field]}
+    elif builder == "csv":
+        # Named as text, "007" stays "007" even where a whole block looks like numbers.
+        more = {**more, "usecols": [field], "features": Features({field: Value("string")})}
+    else:
+        return stream
+    return request.builder(**more).as_streaming_dataset(split=options.split)
+
+
+def _check_zstd(builder: Any) -> None:
+    files = [str(file) for files in (builder.config.data_files or {}).values() for file in files]
+    packed = next((file for file in files if file.endswith((".zst", ".zstd"))), None)
+    if packed is not None and importlib.util.find_spec("zstandard") is None:
+        raise SourceError(f"{packed} is compressed with zstd: pip install 'tdstream[zstd]'.")
+
+
+def _count(builder: Any, stream: Any, options: PrepareOptions) -> int | None:
+    """Return how many records there are, if that is cheap to know."""
+    if not options.data_files:
+        split = (stream.info.splits or {}).get(options.split)
+        if split is not None and split.num_examples:
+            return int(split.num_examples)
+    files = [Path(str(file)) for file in (builder.config.data_files or {}).get(options.split, [])]
+    if builder.name != "parquet" or not files or not all(file.is_file() for file in files):
+        return None
+    return sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in files)

@@ -1,0 +1,104 @@
+"""Load a tokenizer, and say exactly which one it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from tdstream.corpus.meta import DTYPES, CorpusMeta, storage_dtype
+from tdstream.errors import TokenizerError
+from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
+from tdstream.preparation.options import PrepareOptions
+
+
+def load_tokenizer(name_or_path: str) -> Any:
+    """Load a Hugging Face tokenizer.
+
+    Args:
+        name_or_path: Its name on the hub, or a local directory.
+
+    Raises:
+        TokenizerError: If it cannot be found, reached or loaded, or has no end-of-text token.
+    """
+    local = looks_like_a_path(name_or_path)
+    path = Path(name_or_path).expanduser()
+    if local and not path.exists():
+        raise TokenizerError(f"Tokenizer {name_or_path!r} not found: there is no such directory.")
+    offline = not local and hub_is_unreachable()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(path) if local else name_or_path, local_files_only=offline
+        )
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(_not_loaded(name_or_path, local, offline, error)) from error
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"Tokenizer {name_or_path!r} has no end-of-text token (eos_token), which has to stand behind "
+            f"every document. Set its eos_token and save it, or use another tokenizer."
+        )
+    return tokenizer
+
+
+def _not_loaded(name_or_path: str, local: bool, offline: bool, error: Exception) -> str:
+    if offline:
+        return (
+            f"Tokenizer {name_or_path!r} is neither a local directory nor in the local cache, and the hub "
+            f"cannot be reached. Check the name and the network."
+        )
+    place = "loaded from there" if local else "found on the hub"
+    return f"Tokenizer {name_or_path!r} cannot be {place}: {in_one_line(error)}."
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """Return a hash of everything that decides which ids a text becomes.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer. A fast one counts with all of its parts, without truncation and
+            padding; of a slow one only the class and the vocabulary can be seen.
+    """
+    if tokenizer.is_fast:
+        backend = tokenizer._tokenizer
+        if backend.truncation or backend.padding:
+            backend = Tokenizer.from_str(backend.to_str())
+            backend.no_truncation()
+            backend.no_padding()
+        content = backend.to_str()
+    else:
+        content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+    return "sha256:" + hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
+    """Return what is known of a corpus before it is written.
+
+    Args:
+        options: What was asked for.
+        tokenizer: The tokenizer that it names.
+
+    Raises:
+        TokenizerError: If the end-of-text id does not fit the storage type of the vocabulary.
+    """
+    vocab_size, eos_token_id = len(tokenizer), int(tokenizer.eos_token_id)
+    dtype = storage_dtype(vocab_size)
+    limit = 256 ** DTYPES[dtype].itemsize - 1
+    if not 0 <= eos_token_id <= limit:
+        raise TokenizerError(
+            f"The end-of-text id {eos_token_id:,} of tokenizer {options.tokenizer!r} does not fit {dtype} "
+            f"(0 to {limit:,}), the type for its vocabulary of {vocab_size:,}. "
+            f"Use a tokenizer that agrees with itself."
+        )
+    return CorpusMeta(
+        dtype=dtype,
+        chunks=(),
+        eos_token_id=eos_token_id,
+        tokenizer_name_or_path=options.tokenizer,
+        is_fast=bool(tokenizer.is_fast),
+        tokens_per_chunk=options.tokens_per_chunk,
+        tokenizer_fingerprint=fingerprint(tokenizer),
+        vocab_size=vocab_size,
+    )
