@@ -1,0 +1,63 @@
+"""Checkpoints that survive a kill at any instant: one file per rank, whole or not there at all.
+
+Each rank writes its own file, so a kill may find some ranks with a step's file and others without. Every
+rank therefore keeps its last two files, and a restart takes the newest step that *all* ranks have.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_KEPT = 2
+
+
+def save_checkpoint(directory: Path, rank: int, step: int, content: dict[str, Any]) -> None:
+    """Write one rank's file of a step, then remove its files before the last two.
+
+    Args:
+        directory: Shared by all ranks.
+        rank: Whose file it is.
+        step: Steps trained.
+        content: Anything that torch.save takes.
+    """
+    path = _path(directory, rank, step)
+    unfinished = path.with_suffix(".tmp")
+    with unfinished.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())  # before the rename: a name must never stand for bytes that are not there
+    unfinished.replace(path)
+    for old in sorted(_steps(directory, rank))[:-_KEPT]:
+        _path(directory, rank, old).unlink()
+
+
+def newest_common_step(directory: Path, world_size: int) -> int | None:
+    """Return the newest step that every rank has a file of; None if there is none."""
+    common = set.intersection(*(_steps(directory, rank) for rank in range(world_size)))
+    return max(common, default=None)
+
+
+def load_checkpoint(directory: Path, rank: int, step: int) -> dict[str, Any]:
+    """Return what a rank saved at a step, and remove its files of later steps: they will be written again.
+
+    Every rank must have chosen the step before the first one calls this.
+    """
+    for later in _steps(directory, rank):
+        if later > step:
+            _path(directory, rank, later).unlink()
+    content: dict[str, Any] = torch.load(_path(directory, rank, step), weights_only=True)
+    return content
+
+
+def _path(directory: Path, rank: int, step: int) -> Path:
+    return directory / f"step_{step:06d}.rank_{rank}.pt"
+
+
+def _steps(directory: Path, rank: int) -> set[int]:
+    return {
+        int(path.name.split(".")[0].removeprefix("step_")) for path in directory.glob(f"*.rank_{rank}.pt")
+    }

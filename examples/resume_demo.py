@@ -1,0 +1,136 @@
+"""Prove that a killed training job goes on exactly: same batches, same losses, to the bit.
+
+    python examples/resume_demo.py
+
+Python's own standard library becomes a small corpus. A tiny language model is trained on it twice: once in
+peace, and once with SIGKILLs to the whole job at random moments, each followed by a restart from the
+checkpoints. Then every batch and every loss of the two are compared. No network is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from resume_corpus import VOCAB_SIZE, describe, make_corpus
+from resume_job import JobError, Run, choose_kills, run_job
+from resume_logs import first_difference, first_fault
+
+SEQ_LEN = 128
+BATCH_SIZE = 8
+SAVE_EVERY = 10
+
+
+def main() -> None:
+    """Make the scratch folder, run the proof in it, and exit with 0 or 1."""
+    options = parse_arguments()
+    scratch = Path(tempfile.mkdtemp(prefix="tdstream-resume-demo-"))
+    started = time.monotonic()
+    try:
+        fault = prove(options, scratch)
+    except JobError as error:
+        fault = str(error)
+    except KeyboardInterrupt:
+        fault = "interrupted"
+    print(f"FAILED: {fault}" if fault else "PASSED", f"({time.monotonic() - started:.0f} s)")
+    if options.keep or fault:
+        print(f"the corpus, checkpoints and logs are in {scratch}")
+    else:
+        shutil.rmtree(scratch)
+    sys.exit(1 if fault else 0)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the flags."""
+    parser = argparse.ArgumentParser(
+        description="Kill a training job, restart it, compare every batch and loss."
+    )
+    parser.add_argument("--kills", type=int, default=3, help="how often to kill the job")
+    parser.add_argument("--workers", type=int, default=2, help="loader workers of each rank")
+    parser.add_argument("--nproc", type=int, default=2, help="ranks")
+    parser.add_argument("--epochs", type=int, default=3, help="passes over the corpus")
+    parser.add_argument("--text_mb", type=float, default=0.6, help="about how much text to take")
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(10**6), help="default: another each time"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the scratch folder and say where it is")
+    return parser.parse_args()
+
+
+def prove(options: argparse.Namespace, scratch: Path) -> str | None:
+    """Train in peace, train with kills, compare; return what is wrong, or None."""
+    corpus = make_corpus(scratch, int(options.text_mb * 1e6))
+    print(f"corpus: {describe(corpus)}, from the sources of Python's standard library")
+    print(f"job: {options.nproc} ranks x {options.workers} loader workers, {options.epochs} epochs, ", end="")
+    print(f"a checkpoint every {SAVE_EVERY} steps, seed {options.seed}\n")
+    print(f"{'run':<14}{'started at':>12}{'ended at':>12}{'batches':>9}{'seconds':>9}  end")
+
+    whole = train(options, corpus, scratch, "uninterrupted")[0]
+    if fault := first_fault(whole.logs, options.epochs):
+        return fault
+    runs = train(options, corpus, scratch, "killed", kills=options.kills, steps=whole.last_step)
+    if difference := first_difference(whole.logs, [run.logs for run in runs]):
+        return difference
+    print(verdict(whole, runs))
+    return None
+
+
+def train(
+    options: argparse.Namespace, corpus: Path, scratch: Path, name: str, *, kills: int = 0, steps: int = 0
+) -> list[Run]:
+    """Train from the beginning to the end of the last epoch, with kills and restarts.
+
+    Args:
+        options: The flags.
+        corpus: The corpus directory.
+        scratch: Where checkpoints and logs go.
+        name: What the table calls the runs.
+        kills: How often to kill the job.
+        steps: How many steps the job has, to choose the kills from.
+    """
+    checkpoints = scratch / f"{name}-checkpoints"
+    checkpoints.mkdir()
+    arguments = [f"--data_path={corpus}", f"--checkpoint_dir={checkpoints}", f"--vocab_size={VOCAB_SIZE}"]
+    arguments += [f"--seq_len={SEQ_LEN}", f"--batch_size={BATCH_SIZE}", f"--save_every={SAVE_EVERY}"]
+    arguments += [f"--{flag}={getattr(options, flag)}" for flag in ("epochs", "workers", "seed")]
+    runs = []
+    for number, kill in enumerate([*choose_kills(kills, steps, options.seed), None], start=1):
+        label = f"{name} {number}" if kills else name
+        run = run_job(
+            arguments, num_ranks=options.nproc, log_dir=scratch / label.replace(" ", "-"), kill=kill
+        )
+        spared = kill is not None and not kill.everything
+        print_row(label, run, "trainers killed" if spared else "all processes killed")
+        runs.append(run)
+        if not run.killed:
+            break
+    return runs
+
+
+def print_row(label: str, run: Run, violence: str) -> None:
+    """Print a run as one line of the table."""
+    start, batches = run.logs[0].start_step, sum(len(log.trained) for log in run.logs)
+    end = violence if run.killed else "finished"
+    print(
+        f"{label:<14}{f'step {start}':>12}{f'step {run.last_step}':>12}{batches:>9}{run.seconds:>9.1f}  {end}"
+    )
+
+
+def verdict(whole: Run, runs: list[Run]) -> str:
+    """Say in words and numbers what has been compared."""
+    ranks, steps = len(whole.logs), whole.last_step
+    trained = sum(len(log.trained) for run in runs for log in run.logs)
+    kills = sum(run.killed for run in runs)
+    return (
+        f"\n{steps} batches on each of {ranks} ranks, {kills} kills: every batch and every loss equal, "
+        f"and so are the {trained - steps * ranks} that were trained again after a restart."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Run a training job under torchrun, follow it through its logs, and kill it for good at a chosen step."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from resume_logs import RankLog, newest_step, read_log
+
+_MARK = "TDSTREAM_RESUME_DEMO"  # in the environment of every process of a job, so that none can hide
+_POLL_S = 0.005
+_STALL_S = 180.0  # without a new batch for so long, a job hangs
+_WORKERS_GONE_S = 2.0  # loader workers whose trainer was killed look for it twice a second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """When a job is to die, and how."""
+
+    step: int
+    """Kill when any rank has trained this step ..."""
+    delay_s: float
+    """... and this much later."""
+    everything: bool
+    """Whether to kill the loader workers too, or only torchrun and the trainers: the workers must then see
+    for themselves that they are alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What became of a job."""
+
+    logs: list[RankLog]
+    """One per rank."""
+    killed: bool
+    """Whether it was killed, or ran to its end."""
+    seconds: float
+    """From start to end."""
+
+    @property
+    def last_step(self) -> int:
+        """The newest step of any rank."""
+        return max((log.trained[-1].step for log in self.logs if log.trained), default=0)
+
+
+class JobError(Exception):
+    """A job failed by itself, hung, or left a process behind."""
+
+
+def run_job(arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill | None = None) -> Run:
+    """Run the trainer to its end, or to its violent death.
+
+    Args:
+        arguments: The trainer's flags, without --log_dir.
+        num_ranks: Processes to train with.
+        log_dir: Made for this run.
+        kill: When to kill the job; None lets it end.
+
+    Raises:
+        JobError: If the job failed by itself, hung, or left a process behind.
+    """
+    log_dir.mkdir(parents=True)
+    job = _Job(arguments, num_ranks=num_ranks, log_dir=log_dir)
+    started = time.monotonic()
+    try:
+        killed = job.follow(kill)
+    finally:
+        job.end()
+    return Run(logs=job.logs(), killed=killed, seconds=time.monotonic() - started)
+
+
+class _Job:
+    """torchrun, its ranks, and their loader workers."""
+
+    def __init__(self, arguments: list[str], *, num_ranks: int, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._log_files = [log_dir / f"rank_{rank}.jsonl" for rank in range(num_ranks)]
+        self._mark = uuid.uuid4().hex
+        trainer = str(Path(__file__).with_name("resume_trainer.py"))
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
+        command = [*torchrun, f"--nproc_per_node={num_ranks}", trainer, *arguments, f"--log_dir={log_dir}"]
+        with (log_dir / "output.txt").open("w") as output:
+            self._torchrun = subprocess.Popen(
+                command,
+                env={**os.environ, "OMP_NUM_THREADS": "1", _MARK: self._mark},
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def logs(self) -> list[RankLog]:
+        """Return what the ranks have written so far; ranks that have not begun are left out."""
+        return [log for log in map(read_log, self._log_files) if log is not None]
+
+    def follow(self, kill: Kill | None) -> bool:
+        """Wait for the end, or kill the job when it is due; return whether it was killed."""
+        step, moved = 0, time.monotonic()
+        while self._torchrun.poll() is None:
+            time.sleep(_POLL_S)
+            if (newest := max(map(newest_step, self._log_files))) > step:
+                step, moved = newest, time.monotonic()
+            if kill is not None and step >= kill.step:
+                time.sleep(kill.delay_s)
+                self.kill(everything=kill.everything)
+                self._wait_for_workers()
+                return True
+            if time.monotonic() - moved > _STALL_S:
+                raise JobError(f"no new batch in {_STALL_S:.0f} s after step {step}; {self._output()}")
+        if self._torchrun.returncode:
+            raise JobError(f"torchrun ended with {self._torchrun.returncode}; {self._output()}")
+        return False
+
+    def kill(self, *, everything: bool) -> None:
+        """Send SIGKILL to torchrun and the ranks, and with `everything` to the loader workers as well."""
+        # torchrun puts each rank into a process group of its own, and a rank's workers belong to its group.
+        send: Callable[[int, int], None] = os.killpg if everything else os.kill
+        for pid in (self._torchrun.pid, *(log.pid for log in self.logs())):
+            try:
+                send(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._torchrun.wait()
+
+    def end(self) -> None:
+        """Kill the job if it still runs, after an error or Ctrl-C."""
+        if self._torchrun.poll() is None:
+            self.kill(everything=True)
+
+    def _wait_for_workers(self) -> None:
+        """Wait until the job has no process any more.
+
+        Raises:
+            JobError: If one is still there when its time is up.
+        """
+        deadline = time.monotonic() + _WORKERS_GONE_S
+        while left := list(self._processes()):
+            if time.monotonic() > deadline:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                raise JobError(f"{_WORKERS_GONE_S:.0f} s after the kill, processes {left} still live")
+            time.sleep(_POLL_S)
+
+    def _processes(self) -> Iterator[int]:
+        """Yield the ids of the job's processes; where there is no /proc, none."""
+        wanted = f"{_MARK}={self._mark}".encode()
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if wanted in environment.read_bytes().split(b"\0"):
+                    yield int(environment.parent.name)
+            except OSError:  # ended meanwhile, or another user's
+                continue
+
+    def _output(self) -> str:
+        """Return the end of what the job printed."""
+        return "its last lines were:\n" + (self._log_dir / "output.txt").read_text()[-3000:]
+
+
+def choose_kills(number: int, steps: int, seed: int) -> list[Kill]:
+    """Return kills at random steps, one in each of `number` equal parts of the training.
+
+    Every second one spares the loader workers.
+    """
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    part = steps / (number + 0.5)  # the last half part is left over: a job that has ended cannot be killed
+    return [
+        Kill(
+            step=1 + int(part * (kill + chance.random())),
+            delay_s=chance.uniform(0, 0.05),
+            everything=kill % 2 == 0,
+        )
+        for kill in range(number)
+    ]
