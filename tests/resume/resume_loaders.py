@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -22,6 +23,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 
 HERE = Path(__file__).parent
+# So that a fork server's workers need not import torch each; a spawned worker takes seconds for that.
+multiprocessing.set_forkserver_preload(["torchdata.stateful_dataloader", "tdstream"])
 SAVES = ("before_iter", "0", "1", "mid", "last-1", "last", "end", "epoch2")
 WAYS = ("once", "twice", "relay")
 
@@ -59,9 +62,18 @@ CONFIGURATIONS = [
 ]
 
 
-def name_of(setup: Setup) -> str:
-    """Return a test id."""
-    return f"w{setup.workers}{'p' * setup.persistent}{setup.method or ''}"
+CASES = [
+    *(("batch", setup) for setup in CONFIGURATIONS),
+    ("sample", Setup(2)),
+    ("sample", Setup(3, True)),
+    ("reference", Setup(2, True)),
+]
+
+
+def name_of(value: Any) -> str:
+    """Return a test id for a mode or a setup."""
+    setup = value
+    return value if isinstance(value, str) else f"w{setup.workers}{'p' * setup.persistent}{setup.method or ''}"
 
 
 def make_dataset(corpus: Path | str, data: Data, **options: Any) -> tdstream.Pipeline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import time
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from resume_loaders import (
 from resume_truth import MODES
 
 COVER = covering_cells()
-# A worker that is started anew imports torch, which takes seconds, so there are few of these.
+# A spawned worker imports torch, which takes seconds, so there are few of these.
 OTHER_STARTS = [
     Cell("batch", Setup(2, True, 1, 1, "spawn"), "mid", "once"),
     Cell("sample", Setup(2, True, 5, 4, "forkserver"), "epoch2", "once"),
-    Cell("reference", Setup(1, False, 1000, None, "forkserver"), "last", "relay"),
+    Cell("reference", Setup(2, False, 1000, None, "forkserver"), "last", "relay"),
 ]
 CELLS = COVER + OTHER_STARTS
 
@@ -58,20 +57,20 @@ def test_a_restored_loader_hands_out_exactly_the_rest(cell: Cell, restored: dict
 
 
 @pytest.mark.exhaustive
-def test_the_whole_product_is_exact(corpus: Path, tmp_path: Path, record_property: Any) -> None:
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_whole_product_is_exact(
+    mode: str, workers: int, corpus: Path, tmp_path: Path, record_property: Any
+) -> None:
     """Every cell of the product must hand out exactly the rest; the number that ran is recorded."""
-    begun, cells = time.monotonic(), every_cell()
-    groups = collections.defaultdict(list)
-    for cell in cells:
-        groups[cell.mode, cell.setup].append(cell)
-    wrong: list[str] = []
-    for (mode, setup), group in groups.items():
-        states = states_along(corpus, MODES[mode], setup, SAVES)
-        jobs = [(cell, states[cell.save]) for cell in group]
-        results = restore_in_new_process(corpus, jobs, tmp_path, timeout=300)
-        (tmp_path / "results.jsonl").unlink()
-        pairs = zip(group, results, strict=True)
-        wrong += [f"{cell}: {found}" for cell, found in pairs if found != as_json(expected_after(cell))]
+    begun = time.monotonic()
+    cells = [cell for cell in every_cell() if (cell.mode, cell.setup.workers) == (mode, workers)]
+    setups = {cell.setup for cell in cells}
+    states = {setup: states_along(corpus, MODES[mode], setup, SAVES) for setup in setups}
+    jobs = [(cell, states[cell.setup][cell.save]) for cell in cells]
+    results = restore_in_new_process(corpus, jobs, tmp_path, timeout=1500)
+    pairs = zip(cells, results, strict=True)
+    wrong = [f"{cell}: {found}" for cell, found in pairs if found != as_json(expected_after(cell))]
     record_property("cells", len(cells))
-    print(f"\n{len(cells)} cells, {len(wrong)} wrong, {time.monotonic() - begun:.0f} s")  # noqa: T201
+    print(f"\n{mode}, {workers} workers: {len(cells)} cells, {time.monotonic() - begun:.0f} s")  # noqa: T201
     assert not wrong, "\n".join(wrong[:10])
