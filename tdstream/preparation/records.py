@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -51,12 +52,9 @@ class TextSource:
 
     def close(self) -> None:
         """Give the stream up."""
-        if self._tables is not None:
-            self._tables.close()
-        self._tables = self._stream = None
-        # The readers of a stream that was left early hang in reference cycles. Threads that they still own
-        # when the interpreter ends can abort it, so they have to go now.
-        gc.collect()
+        tables, self._tables, self._stream = self._tables, None, None
+        if tables is not None:
+            abandon(tables)
 
     def __enter__(self) -> TextSource:
         return self
@@ -126,6 +124,21 @@ def missing_field(field: str, columns: list[str]) -> SourceError:
     return SourceError(
         f"The records have no field {field!r}; their fields are: {named}. Name one with --text_field."
     )
+
+
+def abandon(tables: Any) -> None:
+    """Leave a stream early.
+
+    Args:
+        tables: Its generator.
+    """
+    with warnings.catch_warnings():
+        # pandas leaves the file of a reader that was not read to its end to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        tables.close()
+        # The readers hang in reference cycles. Threads that they still own when the interpreter ends can
+        # abort it, so they have to go now.
+        gc.collect()
 
 
 def _smallest(*numbers: int | None) -> int | None:

@@ -15,7 +15,7 @@ from datasets import Features, Value
 from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import DEFAULT_DATA_NAME, PrepareOptions
-from tdstream.preparation.records import TextSource, missing_field
+from tdstream.preparation.records import TextSource, abandon, missing_field
 
 _FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".parquet": ("parquet", {}),
@@ -59,6 +59,10 @@ def open_source(options: PrepareOptions) -> TextSource:
         return _open(request, options)
     except (ConfigError, SourceError):
         raise
+    except StopIteration:  # How the json reader says that there is nothing to infer the fields from.
+        raise SourceError(
+            f"Dataset {options.dataset!r} gives no document: its first file is empty. Leave that out."
+        ) from None
     except Exception as error:  # It raises whatever its many readers raise.
         raise SourceError(
             f"Dataset {options.dataset!r} cannot be opened: {in_one_line(error)}. "
@@ -148,7 +152,9 @@ def _columns(builder: str, stream: Any) -> list[str] | None:
     if stream.features is not None:
         return list(stream.features)
     if builder == "csv":
-        first = next(iter(stream.with_format("arrow").iter(1)), None)
+        tables = stream.with_format("arrow").iter(1)
+        first = next(tables, None)
+        abandon(tables)
         return None if first is None else list(first.column_names)
     return None
 
@@ -159,7 +165,8 @@ def _narrowed(
     """Return the stream without the columns that nobody needs, where reading them can be avoided."""
     field = options.text_field
     if builder == "parquet":
-        more = {**more, "columns": [field]}
+        # A batch size of its own: by default it is that of the first row group, which may have no row at all.
+        more = {**more, "columns": [field], "batch_size": max(options.batch_size, 1000)}
     elif builder == "csv":
         # Named as text, "007" stays "007" even where a whole block looks like numbers.
         more = {**more, "usecols": [field], "features": Features({field: Value("string")})}

@@ -1,0 +1,510 @@
+"""A prepared corpus holds exactly the tokens that the rule says, whatever file the text came in."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
+from transformers import AutoTokenizer
+
+from tdstream.errors import CorpusError, SourceError
+from tdstream.preparation import records, source
+from tdstream.preparation.engine import Counts, PrepareResult, prepare_corpus
+from tdstream.preparation.options import PrepareOptions
+
+TEXTS = [
+    "def load(fp):\n\treturn json.load(fp)",
+    "",
+    "NA",
+    "007",
+    "\0 nul, \ufeff mark, \u200d joiner",
+    f"before{EOS}after",
+    "\U0001f600 \u65e5\u672c\u8a9e",
+    ' "quoted", with, commas\nand lines ',
+    "2020-01-01",
+    "null",
+    "",
+] + [" ".join(random.Random(number).choices(["self", "def", "json", "x", "="], k=50)) for number in range(40)]
+
+Prepare = Callable[..., PrepareResult]
+
+
+def records_of(texts: list[str]) -> list[dict[str, Any]]:
+    return [{"id": number, "text": text, "score": 0.5} for number, text in enumerate(texts)]
+
+
+def parquet(path: Path) -> list[str]:
+    pq.write_table(pa.Table.from_pylist(records_of(TEXTS)), path, row_group_size=7)
+    return TEXTS
+
+
+def dictionary_parquet(path: Path) -> list[str]:
+    column = pa.array(TEXTS).dictionary_encode()
+    pq.write_table(pa.table({"text": column, "id": range(len(TEXTS))}), path)
+    return TEXTS
+
+
+def jsonl(path: Path) -> list[str]:
+    write_jsonl(path, records_of(TEXTS))
+    return TEXTS
+
+
+def json_array(path: Path) -> list[str]:
+    path.write_text(json.dumps(records_of(TEXTS)))
+    return TEXTS
+
+
+def jsonl_gz(path: Path) -> list[str]:
+    half = len(TEXTS) // 2  # two members, as a parallel gzip writes them
+    members = (TEXTS[:half], TEXTS[half:])
+    path.write_bytes(
+        b"".join(gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in part).encode()) for part in members)
+    )
+    return TEXTS
+
+
+def jsonl_zst(path: Path) -> list[str]:
+    half = len(TEXTS) // 2  # two frames, as a parallel zstd writes them
+    members = (TEXTS[:half], TEXTS[half:])
+    pack = zstandard.ZstdCompressor().compress
+    path.write_bytes(b"".join(pack("".join(json.dumps({"text": t}) + "\n" for t in part).encode()) for part in members))
+    return TEXTS
+
+
+def comma_separated(path: Path) -> list[str]:
+    texts = [text for text in TEXTS if "\0" not in text]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["id", "text", "score"])
+        writer.writeheader()
+        writer.writerows(records_of(texts))
+    return texts
+
+
+def tab_separated(path: Path) -> list[str]:
+    path.write_text("text\tid\n007\t1\n\t2\n1e5\t3\n")
+    return ["007", "", "1e5"]
+
+
+def csv_of_numbers(path: Path) -> list[str]:
+    path.write_text("id,text\n1,007\n2,1.50\n")
+    return ["007", "1.50"]
+
+
+def text(path: Path) -> list[str]:
+    path.write_text("\ufefffirst line\nsecond line\n\nlast\n", encoding="utf-8")
+    return ["\ufefffirst line\nsecond line\n\nlast\n"]
+
+
+def text_gz(path: Path) -> list[str]:
+    path.write_bytes(gzip.compress(b"first line\nsecond line\n"))
+    return ["first line\nsecond line\n"]
+
+
+SOURCES: dict[str, Callable[[Path], list[str]]] = {
+    "a.parquet": parquet,
+    "dictionary.parquet": dictionary_parquet,
+    "a.jsonl": jsonl,
+    "a.ndjson": jsonl,
+    "a.json": json_array,
+    "A.JSONL.gz": jsonl_gz,
+    "a.jsonl.zst": jsonl_zst,
+    "a.csv": comma_separated,
+    "a.tsv": tab_separated,
+    "numbers.csv": csv_of_numbers,
+    "a.txt": text,
+    "a.txt.gz": text_gz,
+    "odd [1] name*.jsonl": jsonl,
+}
+
+
+@pytest.fixture
+def prepare(tokenizer_dir: Path, tmp_path: Path) -> Prepare:
+    """Return a function that prepares a dataset with the tokenizer of this folder into tmp_path/out."""
+
+    def run(dataset: Path | str, observer: Any = None, **named: Any) -> PrepareResult:
+        given = {"tokenizer": str(tokenizer_dir), "output_path": tmp_path / "out", **named}
+        return prepare_corpus(PrepareOptions(dataset=str(dataset), **given), observer)
+
+    return run
+
+
+class TestBytes:
+    """What stands in the shards."""
+
+    @pytest.mark.parametrize("name", SOURCES)
+    def test_every_format(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, name: str) -> None:
+        """The shards joined are every text's tokens, each followed by end-of-text, and are cut at 100 tokens."""
+        texts = SOURCES[name](tmp_path / name)
+
+        result = prepare(tmp_path / name, tokens_per_chunk=100, batch_size=4)
+
+        expected = expected_tokens(tokenizer_dir, texts, "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+        sizes = [chunk.tokens for chunk in result.meta.chunks]
+        full, rest = divmod(len(expected), 100)
+        assert sizes == [100] * full + [rest] * (rest > 0)
+        assert result.counts.documents == result.meta.num_documents == len(texts)
+
+    @pytest.mark.parametrize("batch_size", [1, 3, 1000])
+    def test_batch_size_does_not_matter(
+        self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, batch_size: int
+    ) -> None:
+        """However many documents are tokenized together, the bytes are the same."""
+        prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), batch_size=batch_size)
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, TEXTS, "<u2").tobytes()
+
+    @pytest.mark.parametrize("extra", [-1, 0, 1])
+    def test_ends_of_shards(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, extra: int) -> None:
+        """A corpus that ends one token before, exactly at, or one behind a shard's border has no empty shard."""
+        expected = expected_tokens(tokenizer_dir, TEXTS, "<u2")
+        result = prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), tokens_per_chunk=len(expected) - extra)
+        assert [chunk.tokens for chunk in result.meta.chunks] == [len(expected) - extra] * (extra >= 0) + (
+            [1] if extra == 1 else [] if extra == 0 else [len(expected)]
+        )
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+
+    def test_wide_ids(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A vocabulary of 65,537 is stored in 32 bits, so that its last id survives."""
+        ids = {"<unk>": 0, "<eos>": 1, **{f"w{number}": number for number in range(2, 65_537)}}
+        prepare(
+            write_jsonl(tmp_path / "a.jsonl", [{"text": "w65536 w2"}]),
+            tokenizer=str(numbers_tokenizer(tmp_path / "wide", ids)),
+        )
+        assert np.fromfile(tmp_path / "out" / "chunk_000000.bin", "<u4").tolist() == [65_536, 2, 1]
+
+    def test_an_id_that_does_not_fit(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A tokenizer whose ids go beyond its size is refused instead of being stored modulo 65,536."""
+        tokenizer = numbers_tokenizer(tmp_path / "holes", {"<unk>": 0, "<eos>": 1, "far": 65_536})
+        with pytest.raises(CorpusError, match="Token id 65,536 does not fit uint16 .*vocabulary of 3"):
+            prepare(write_jsonl(tmp_path / "a.jsonl", [{"text": "far"}]), tokenizer=str(tokenizer))
+        assert not (tmp_path / "out").exists()
+
+    def test_lines_of_text(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """With lines, a text file's every line is a document, empty ones too."""
+        (tmp_path / "a.txt").write_text("one\n\nthree\n")
+        prepare(tmp_path / "a.txt", lines=True)
+        expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+
+    def test_another_field(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """text_field chooses which field of a record is its text."""
+        prepare(write_jsonl(tmp_path / "a.jsonl", [{"text": "no", "body": "yes"}]), text_field="body")
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ["yes"], "<u2").tobytes()
+
+    def test_overwrite(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """With overwrite the new corpus takes the place of the old one."""
+        prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), tokens_per_chunk=400)
+        prepare(write_jsonl(tmp_path / "b.jsonl", [{"text": "new"}]), overwrite=True)
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ["new"], "<u2").tobytes()
+
+
+class TestSelection:
+    """Which records are read."""
+
+    @pytest.mark.parametrize("max_samples", [1, 4, 5, 1000])
+    def test_max_samples(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, max_samples: int) -> None:
+        """No more than max_samples records are read, in the middle of a batch or not."""
+        parquet(tmp_path / "a.parquet")
+        result = prepare(tmp_path / "a.parquet", max_samples=max_samples, batch_size=4)
+        expected = expected_tokens(tokenizer_dir, TEXTS[:max_samples], "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+        assert result.counts.documents == min(max_samples, len(TEXTS))
+
+    def test_directory(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """A directory is read file by file in the order of the names; text files are one document each."""
+        data = tmp_path / "data"
+        data.mkdir()
+        for name in ("b", "a", "c"):
+            (data / f"{name}.txt").write_text(f"file\n{name}\n")
+        prepare(data)
+        expected = expected_tokens(tokenizer_dir, ["file\na\n", "file\nb\n", "file\nc\n"], "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+
+    def test_split(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """split chooses among the splits that a directory's file names tell."""
+        data = tmp_path / "data"
+        data.mkdir()
+        write_jsonl(data / "train.jsonl", [{"text": "train"}])
+        write_jsonl(data / "test.jsonl", [{"text": "test"}])
+        prepare(data, split="test")
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ["test"], "<u2").tobytes()
+
+    @pytest.mark.parametrize("by_format", [False, True])
+    def test_data_files(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, by_format: bool) -> None:
+        """data_files chooses files of a directory, or stands beside the name of a format."""
+        data = tmp_path / "data"
+        data.mkdir()
+        for name in ("a", "b", "c"):
+            write_jsonl(data / f"{name}.jsonl", [{"text": name}])
+        prefix = f"{data}/" if by_format else ""
+        prepare("json" if by_format else data, data_files=(f"{prefix}c.jsonl", f"{prefix}a.jsonl"))
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ["c", "a"], "<u2").tobytes()
+
+
+class TestMeta:
+    """What meta.json says beside the shards."""
+
+    def test_every_key(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """Each key has the value that the tokenizer and the input give it."""
+        prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), tokens_per_chunk=500)
+
+        meta = json.loads((tmp_path / "out" / "meta.json").read_text())
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+        backend = hashlib.sha256(tokenizer._tokenizer.to_str().encode()).hexdigest()
+        assert meta.pop("created_at_unix") > 1_700_000_000
+        checksums = meta.pop("chunk_checksums")
+        assert checksums.keys() == {chunk["file"] for chunk in meta.pop("chunks")}
+        assert meta == {
+            "tokenizer_name_or_path": str(tokenizer_dir),
+            "is_fast": True,
+            "dtype": "uint16",
+            "eos_token_id": 0,
+            "tokens_per_chunk": 500,
+            "total_tokens": len(expected_tokens(tokenizer_dir, TEXTS, "<u2")),
+            "format_version": 1,
+            "tokenizer_fingerprint": f"sha256:{backend}",
+            "vocab_size": 400,
+            "num_documents": len(TEXTS),
+        }
+
+    def test_counts(self, tmp_path: Path, prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
+        """Empty documents and documents that hold the end-of-text token are counted, the latter said once."""
+        with caplog.at_level(logging.WARNING, logger="tdstream"):
+            result = prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), batch_size=2)
+        assert (result.counts.empty, result.counts.with_eos, result.counts.skipped) == (2, 1, 0)
+        assert [message[:40] for message in caplog.messages] == ["1 of 51 documents hold the end-of-text t"]
+
+
+class Watcher:
+    """An observer that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.total: int | None = -1
+        self.num_records = 0
+        self.counts = Counts()
+
+    def begin(self, total: int | None) -> None:
+        self.total = total
+
+    def advance(self, num_records: int, counts: Counts) -> None:
+        self.num_records += num_records
+        self.counts = counts
+
+
+class TestObserver:
+    """What a progress bar is told."""
+
+    @pytest.mark.parametrize(
+        ("name", "max_samples", "total"),
+        [("a.parquet", None, 51), ("a.parquet", 20, 20), ("a.parquet", 90, 51), ("a.jsonl", None, None), ("a.jsonl", 9, 9)],
+    )
+    def test_total(
+        self, tmp_path: Path, prepare: Prepare, name: str, max_samples: int | None, total: int | None
+    ) -> None:
+        """The total is known from max_samples or from parquet's own count, and all records are told."""
+        SOURCES[name](tmp_path / name)
+        watcher = Watcher()
+        result = prepare(tmp_path / name, watcher, max_samples=max_samples, batch_size=7)
+        assert watcher.total == total
+        assert watcher.num_records == min(51, max_samples or 51)
+        assert watcher.counts == result.counts
+
+    def test_total_of_the_dataset_card(self, tmp_path: Path, prepare: Prepare) -> None:
+        """The number of examples that a dataset states is the total."""
+        (tmp_path / "data").mkdir()
+        write_jsonl(tmp_path / "data" / "a.jsonl", [{"text": "a"}, {"text": "b"}])
+        (tmp_path / "data" / "README.md").write_text(
+            "---\ndataset_info:\n  features:\n  - name: text\n    dtype: string\n"
+            "  splits:\n  - name: train\n    num_examples: 2\n---\n"
+        )
+        watcher = Watcher()
+        prepare(tmp_path / "data", watcher)
+        assert watcher.total == 2
+
+
+class TestRefusals:
+    """Input that cannot be prepared."""
+
+    @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.json", "a.csv"])
+    def test_missing_field(self, tmp_path: Path, prepare: Prepare, name: str) -> None:
+        """A dataset without the text field is refused, naming the fields it has, before anything is written."""
+        SOURCES[name](tmp_path / name)
+        with pytest.raises(SourceError, match="no field 'body'; their fields are: id, text, score. Name one with"):
+            prepare(tmp_path / name, text_field="body")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("value", "fault"), [(None, "it is None or absent"), (5, "it holds int"), (["x"], "it holds list"), (True, "it holds bool")]
+    )
+    @pytest.mark.parametrize("text_type", ["jsonl", "json"])
+    def test_bad_record(self, tmp_path: Path, prepare: Prepare, value: Any, fault: str, text_type: str) -> None:
+        """A record whose text is none is refused by its number, and skip_bad counts it and goes on."""
+        rows = [{"id": 0, "text": "a"}, {"id": 1, "text": "b"}, {"id": 2, "text": value}, {"id": 3, "text": "c"}]
+        path = tmp_path / f"a.{text_type}"
+        path.write_text("\n".join(map(json.dumps, rows)) if text_type == "jsonl" else json.dumps(rows))
+        with pytest.raises(SourceError, match=rf"^Record 2 .*has no text in 'text': {fault}. Its other fields: id\. .*--skip_bad"):
+            prepare(path, batch_size=2)
+        assert not (tmp_path / "out").exists()
+
+        result = prepare(path, batch_size=2, skip_bad=True)
+
+        assert (result.counts.documents, result.counts.skipped, result.meta.num_documents) == (3, 1, 3)
+
+    def test_skipping_keeps_the_others_as_they_are(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """A number among texts leaves the texts around it without the quotes of their encoding."""
+        path = write_jsonl(tmp_path / "a.jsonl", [{"text": 'say "hi"'}, {"text": 5}, {"text": "c"}])
+        prepare(path, skip_bad=True)
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ['say "hi"', "c"], "<u2").tobytes()
+
+    def test_bad_record_in_parquet(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Its other fields are named although only the text is read."""
+        pq.write_table(pa.table({"id": [1, 2], "text": ["a", None], "url": ["u", "v"]}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match=r"Record 1 .*None or absent. Its other fields: id, url\."):
+            prepare(tmp_path / "a.parquet")
+
+    def test_a_column_of_numbers(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A column that holds no text at all is refused at its first record."""
+        pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match="Record 0 .*it holds int. Its other fields: none"):
+            prepare(tmp_path / "a.parquet")
+
+    def test_nothing_left(self, tmp_path: Path, prepare: Prepare) -> None:
+        """If every record is bad there is no corpus, and the sentence says why."""
+        path = write_jsonl(tmp_path / "a.jsonl", [{"text": None, "id": 1}, {"text": None, "id": 2}])
+        with pytest.raises(SourceError, match="gives no document: all of its 2 records were skipped"):
+            prepare(path, skip_bad=True)
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+    def test_no_record(self, tmp_path: Path, prepare: Prepare, name: str) -> None:
+        """A dataset without records is refused."""
+        if name == "a.parquet":
+            pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / name)
+        else:
+            (tmp_path / name).touch()
+        with pytest.raises(SourceError, match="gives no document: it(s first file is empty| holds no record)"):
+            prepare(tmp_path / name)
+        assert not (tmp_path / "out").exists()
+
+    def test_an_empty_file_among_others(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
+        """A file without records is passed over."""
+        (tmp_path / "data").mkdir()
+        for name, texts in {"a": [], "b": ["b"], "c": []}.items():
+            pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / "data" / f"{name}.parquet")
+        prepare(tmp_path / "data")
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, ["b"], "<u2").tobytes()
+
+    @pytest.mark.parametrize("skip_bad", [False, True])
+    def test_broken_json(self, tmp_path: Path, prepare: Prepare, skip_bad: bool) -> None:
+        """Broken JSON is refused after the last record that could be read; skip_bad says that it cannot help."""
+        tokenizer = numbers_tokenizer(tmp_path / "words", {"<unk>": 0, "<eos>": 1})
+        good = json.dumps({"text": "x" * 1000})
+        lines = [good] * 12_000 + ['{"text": "cut'] + [good] * 5
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        with pytest.raises(SourceError) as caught:
+            prepare(tmp_path / "a.jsonl", skip_bad=skip_bad, tokenizer=str(tokenizer))
+        message = str(caught.value)
+        number = int(message.split("after record ")[1].split(" (counted")[0].replace(",", ""))
+        assert 9_000 < number < 12_000
+        assert "Repair what follows there" in message
+        assert ("skip_bad cannot go on" in message) is skip_bad
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("content", [b'{"text": "a"}\n{"text": \n', b'{"text": "a"}\n{"text": "\\ud800"}\n', b"\x00\x01"])
+    def test_broken_from_the_start(self, tmp_path: Path, prepare: Prepare, content: bytes) -> None:
+        """A file that cannot be read at all is refused in one sentence."""
+        (tmp_path / "a.jsonl").write_bytes(content)
+        with pytest.raises(SourceError, match=r"cannot be (read on before the first record|opened)") as caught:
+            prepare(tmp_path / "a.jsonl")
+        assert "\n" not in str(caught.value)
+
+    def test_half_a_surrogate_pair(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Half of a surrogate pair, which no tokenizer takes, is a bad record."""
+        (tmp_path / "a.json").write_text('[{"text": 5}, {"text": "ok \\ud83d\\ude00"}, {"text": "x\\ud800"}]')
+        with pytest.raises(SourceError, match="Record 0 .*it holds int"):
+            prepare(tmp_path / "a.json")
+        assert records._fault("x\ud800") == "it holds half of a surrogate pair, which stands for no character"
+        assert not records._all_text(["a", "x\udc00"])
+
+    def test_bytes_that_are_no_utf8(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A text column with other bytes than UTF-8 is refused by the record, and can be skipped."""
+        column = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], "<i4")), pa.py_buffer(b"a\xff")])
+        pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match="Record 1 .*it holds bytes"):
+            prepare(tmp_path / "a.parquet")
+        assert prepare(tmp_path / "a.parquet", skip_bad=True).counts.skipped == 1
+
+    @pytest.mark.parametrize("name", ["./nowhere", "/no/where.parquet", "a/b/c"])
+    def test_no_such_file(self, prepare: Prepare, name: str) -> None:
+        """A path that does not exist is not looked for on the hub."""
+        with pytest.raises(SourceError, match=f"^Dataset '{name}' not found: there is no such file or directory"):
+            prepare(name)
+
+    def test_unreachable_hub(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A dataset on a hub that does not answer is refused at once."""
+        monkeypatch.setattr(source, "hub_is_unreachable", lambda: True)
+        with pytest.raises(SourceError, match="'some/data' is no local file or directory, and the hub cannot be reached"):
+            prepare("some/data")
+
+    def test_unknown_kind(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A file of no known kind is refused, naming those that are known."""
+        (tmp_path / "a.docx").write_text("x")
+        with pytest.raises(SourceError, match="is of no known kind; expected one of .parquet, .json, .jsonl"):
+            prepare(tmp_path / "a.docx")
+
+    def test_empty_directory(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A directory without data is refused."""
+        (tmp_path / "data").mkdir()
+        with pytest.raises(SourceError, match="cannot be opened: .*data"):
+            prepare(tmp_path / "data")
+
+    def test_unknown_split(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A split that does not exist is refused, naming those that do."""
+        path = write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+        with pytest.raises(SourceError, match=r"cannot be opened: .*\['train'\].*Check the dataset"):
+            prepare(path, split="nope")
+
+    def test_unknown_data_name(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A configuration that a local dataset does not have is refused when it was asked for."""
+        (tmp_path / "data").mkdir()
+        write_jsonl(tmp_path / "data" / "a.jsonl", [{"text": "a"}])
+        with pytest.raises(SourceError, match="'sample-10BT' not found"):
+            prepare(tmp_path / "data", data_name="sample-10BT")
+        prepare(tmp_path / "data")
+
+    def test_flags_that_do_not_go_together(self, tmp_path: Path, prepare: Prepare) -> None:
+        """lines without text files, data_files beside one file, and a format without files are refused."""
+        path = write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+        with pytest.raises(ValueError, match="lines is for text files, but dataset .* is json"):
+            prepare(path, lines=True)
+        with pytest.raises(ValueError, match="data_files chooses among the files of a dataset"):
+            prepare(path, data_files=("b.jsonl",))
+        with pytest.raises(ValueError, match="'json' is a format, and there is no such directory. Name its data_files"):
+            prepare("json")
+
+    def test_zstd_is_an_extra(self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without zstandard, a .zst file is refused with what to install."""
+        jsonl_zst(tmp_path / "a.jsonl.zst")
+        monkeypatch.setattr(source.importlib.util, "find_spec", lambda _: None)
+        with pytest.raises(SourceError, match=r"is compressed with zstd: pip install 'tdstream\[zstd\]'"):
+            prepare(tmp_path / "a.jsonl.zst")
+
+    def test_an_error_in_the_middle_leaves_nothing(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A bad record behind good batches is refused by its number, and no shard remains."""
+        rows: list[dict[str, Any]] = [{"text": "fine"}] * 50 + [{"text": None}]
+        with pytest.raises(SourceError, match="Record 50 "):
+            prepare(write_jsonl(tmp_path / "a.jsonl", rows), batch_size=8, tokens_per_chunk=1)
+        assert not (tmp_path / "out").exists()
