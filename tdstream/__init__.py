@@ -10,11 +10,14 @@ from tdstream.errors import (
     GeometryError,
     OutputError,
     SourceError,
+    StaleIteratorError,
     StateError,
     TdstreamError,
     TokenizerError,
 )
+from tdstream.loader import Loader, loader
 from tdstream.pipeline import Pipeline
+from tdstream.portable import position_of
 
 __all__ = [
     "Batch",
@@ -23,11 +26,15 @@ __all__ = [
     "CorpusNotFoundError",
     "DistributedDataset",
     "GeometryError",
+    "Loader",
     "OutputError",
     "Pipeline",
     "SourceError",
+    "StaleIteratorError",
     "StateError",
     "TdstreamError",
     "TokenizerError",
     "build",
+    "loader",
+    "position_of",
 ]

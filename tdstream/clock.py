@@ -30,7 +30,8 @@ _NEXT = 0  # the epoch of the next pass, unless set_epoch() has something newer 
 _SET = 1  # the epoch that set_epoch() asked for
 _GENERATION = 2  # how often set_epoch() was called
 _SERVED = 3  # the newest generation whose pass has run to its end, or that a checkpoint has overruled
-_CELLS = 4
+_START = 4  # the position at which the epoch that was asked for begins
+_CELLS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Pass:
 
     epoch: int
     generation: int
+    start: int = 0
+    """The position at which it begins; 0 but for a pass that goes on with another geometry."""
 
 
 class EpochClock:
@@ -54,8 +57,17 @@ class EpochClock:
         """The epoch that the next pass serves, or that the running one is in."""
         return _epoch_of(self._cells.tolist())
 
-    def set_epoch(self, epoch: int) -> None:
+    @property
+    def generation(self) -> int:
+        """How often set_epoch() was called."""
+        return int(self._cells[_GENERATION])
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Choose the epoch of the next pass, here and in workers that already live.
+
+        Args:
+            epoch: The epoch.
+            start: The position at which the pass begins.
 
         Raises:
             ConfigError: If the epoch is not an integer of at least 0.
@@ -63,6 +75,7 @@ class EpochClock:
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
             raise ConfigError(f"epoch must be an integer of at least 0, got {epoch!r}.")
         self._cells[_SET] = epoch
+        self._cells[_START] = start
         self._cells[_GENERATION] += 1
 
     def open(self, *, in_worker: bool) -> Pass:
@@ -75,7 +88,8 @@ class EpochClock:
         """
         started, self._at_start = self._at_start, None
         cells = started if in_worker and started is not None else self._cells.tolist()
-        return Pass(_epoch_of(cells), cells[_GENERATION])
+        start = cells[_START] if cells[_GENERATION] > cells[_SERVED] else 0
+        return Pass(_epoch_of(cells), cells[_GENERATION], start)
 
     def close(self, finished: Pass) -> None:
         """Say that the last item of a pass has been produced; the next pass serves the next epoch."""

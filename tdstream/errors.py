@@ -6,6 +6,7 @@ TdstreamError
 ├── CorpusNotFoundError (FileNotFoundError)   there is no corpus at that place
 ├── StateError (ValueError)               a state belongs to other data or settings, or is no state of ours
 ├── GeometryError (ValueError)            ranks, workers or samples do not fit together
+├── StaleIteratorError (RuntimeError)     an iterator that a newer one, or a loaded state, has overtaken
 ├── SourceError (ValueError)              text to be prepared cannot be found, read or used
 ├── TokenizerError (ValueError)           a tokenizer cannot be found or cannot do what is needed
 └── OutputError (OSError)                 the result cannot be written
@@ -39,6 +40,10 @@ class StateError(TdstreamError, ValueError):
 
 class GeometryError(TdstreamError, ValueError):
     """World size, worker count or number of samples do not fit together, or differ from a state's."""
+
+
+class StaleIteratorError(TdstreamError, RuntimeError):
+    """An iterator was used after a newer one was made, after a state was loaded, or after it had failed."""
 
 
 class SourceError(TdstreamError, ValueError):

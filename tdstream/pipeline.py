@@ -45,7 +45,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         if worker.is_process:
             watch_parent()
         opened = self._clock.open(in_worker=worker.is_process)
-        return PipelineIterator(self, self.splitter.begin(opened.epoch, worker), opened)
+        return PipelineIterator(self, self.splitter.begin(opened.epoch, worker, opened.start), opened)
 
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""
@@ -63,6 +63,39 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             ConfigError: If it is not an integer of at least 0.
         """
         self._clock.set_epoch(epoch)
+
+    def begin_at(self, epoch: int, position: int) -> int:
+        """Choose the epoch of the next pass and where in it that begins; for a loader that counts itself.
+
+        Returns:
+            A number that `asked_since` compares with.
+        """
+        self._clock.set_epoch(epoch, position)
+        return self._clock.generation
+
+    def asked_since(self, generation: int) -> int | None:
+        """Return the epoch that `set_epoch` chose after a `begin_at`, if it did."""
+        return self._clock.epoch if self._clock.generation > generation else None
+
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Return what decides content and order, by node: all but how samples are dealt out."""
+        return {node.name: node.state_dict() for node in (*self.indexed, self.collate)}
+
+    def compare(self, saved: dict[str, dict[str, Any]]) -> None:
+        """Compare saved identities with this pipeline's.
+
+        Raises:
+            StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
+        """
+        nodes = (*self.indexed, self.collate)
+        missing = [node.name for node in (*nodes, self.splitter) if node.name not in saved]
+        if missing:
+            raise StateError(
+                f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
+            )
+        refuse(
+            [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=self.strict
+        )
 
     @property
     def total_samples(self) -> int:
@@ -102,14 +135,7 @@ class PipelineIterator(Iterator[dict[str, Tensor]]):
             GeometryError: If it was saved with other ranks, workers or batches; nothing is loaded.
         """
         saved = unseal(state)
-        identities = (*self._pipeline.indexed, self._pipeline.collate)
-        missing = [node.name for node in (*identities, self._splitter) if node.name not in saved]
-        if missing:
-            raise StateError(
-                f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
-            )
-        found = [phrase for node in identities for phrase in node.differences(saved[node.name])]
-        refuse(found, strict=self._pipeline.strict)
+        self._pipeline.compare(saved)
         self._splitter.load_state_dict(saved[self._splitter.name])
         self._restore_clock()
 

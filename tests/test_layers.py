@@ -12,16 +12,17 @@ import tdstream
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
     {"errors", "order", "batch"},
-    {"topology", "node", "state", "clock", "dealing", "watchdog"},
+    {"topology", "node", "state", "clock", "dealing", "watchdog", "journey", "portable", "quirks"},
     {"corpus"},
     {"nodes", "text"},
-    {"pipeline", "build"},
+    {"pipeline", "build", "handout"},
     {"loader", "compat", "preparation", "progress"},
     {"cli", "integrations"},
 )
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "state": {"node"},
     "dealing": {"topology"},
+    "portable": {"state", "journey"},
     "build": {"pipeline"},
 }
 CHAIN = {"memmap_reader": {"shard_source"}}  # inside nodes/, where the type of the upstream matters

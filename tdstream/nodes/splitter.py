@@ -78,14 +78,19 @@ class Splitter:
             return self._dealing.items_per_rank
         return max(len(self.upstream) - self.skip, 0) // self.topology.dp_world_size
 
-    def begin(self, epoch: int, worker: Worker) -> Splitter:
+    def begin(self, epoch: int, worker: Worker, start: int = 0) -> Splitter:
         """Return a splitter at the beginning of a pass, for a worker.
+
+        Args:
+            epoch: The epoch of the pass.
+            worker: The worker, or the main process.
+            start: The position from which this pass deals, where it goes on with an epoch.
 
         Raises:
             GeometryError: If strict and this rank's workers are more than there is work for.
         """
         opened = copy.copy(self)
-        opened._place(epoch, self.skip, worker)
+        opened._place(epoch, max(start, self.skip), worker)
         if self.strict:
             opened._refuse_empty_streams()
         return opened

@@ -1,0 +1,181 @@
+"""Where a run stands, in batches handed to the trainer: pure arithmetic, the same on every rank.
+
+A run's steps are numbered 0, 1, 2, ... over all its epochs and restarts. Its *legs* are the stretches without
+a surprise: from a step on, global batches of G samples from some position of some epoch, and on into the next
+epochs. A leg is added only where a run does not go on as its last leg says: another G, another epoch chosen,
+batches left out. So a few numbers say which samples any step had, or will have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+
+Left = Callable[[int, int], int]  # (position, G) -> global batches to the end of the epoch
+
+_MAX_LEGS = 24  # that a state keeps; older ones are forgotten, and their steps can no longer be located
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """From a step on: global batches from a position of an epoch."""
+
+    step: int
+    epoch: int
+    position: int
+    global_batch: int
+    """G, samples of a step over all ranks."""
+
+
+class Journey:
+    """The steps of a run: what has been handed out, and where the next pass begins.
+
+    Args:
+        num_samples: N, positions of an epoch.
+        global_batch: G, samples of a step over all ranks.
+        wrap: Whether an epoch's last incomplete global batch is filled, not left out.
+    """
+
+    def __init__(self, *, num_samples: int, global_batch: int, wrap: bool) -> None:
+        self.num_samples, self.global_batch, self.wrap = num_samples, global_batch, wrap
+        self.step = 0
+        self.batches_done = 0
+        self.turn = 0
+        self.legs = [Leg(0, 0, 0, global_batch)]
+        self._place = (0, 0)
+        self._served_by = (
+            global_batch  # the G of this place: what it left out at an epoch's end stays left out
+        )
+        self._held = False  # whether the next pass goes on at this place rather than begin an epoch
+        self._chosen: int | None = None
+        self._choice_is_news = False  # whether nothing has been handed out since
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch, and the position in it up to which samples were handed out or left out."""
+        return self._next_place() if self._chosen is not None and self._choice_is_news else self._place
+
+    @property
+    def complete(self) -> bool:
+        """Whether this place's epoch has nothing left, by the geometry that served it or by this one."""
+        return 0 in (
+            self._left(self._place[1], self._served_by),
+            self._left(self._place[1], self.global_batch),
+        )
+
+    @property
+    def left(self) -> int:
+        """Global batches from this place to the end of its epoch."""
+        return 0 if self.complete else self._left(self._place[1], self.global_batch)
+
+    @property
+    def num_batches(self) -> int:
+        """Global batches of this epoch, those handed out or left out included; of the next one at its end."""
+        begins = self.complete and not (self._chosen is not None and self._keeps(self._chosen))
+        return self._left(0, self.global_batch) if begins else self.batches_done + self.left
+
+    @property
+    def held(self) -> bool:
+        """Whether the next pass goes on at this place."""
+        return self._held
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been handed out, left out, chosen or loaded."""
+        return self.step == 0 and not self._held and self._chosen is None
+
+    def overtake(self) -> int:
+        """Begin a new turn, of which there is one at a time, and return its number."""
+        self.turn += 1
+        return self.turn
+
+    def choose(self, epoch: int) -> None:
+        """Choose the epoch of the next pass; a place that is held in this very epoch is kept."""
+        self._chosen, self._choice_is_news = epoch, True
+
+    def hold(self) -> None:
+        """Let the next pass go on at this place, after a failure."""
+        self._held = True
+
+    def begin(self) -> tuple[int, int]:
+        """Begin a pass: return the epoch and position at which it does."""
+        place = self._next_place()
+        if place != self._place:
+            self.batches_done = 0
+        if not (place == self._place and self.complete):  # the empty rest of an epoch is served by nobody
+            self._go(place)
+        self._held, self._chosen = False, None
+        return place
+
+    def hand_out(self) -> None:
+        """Count a global batch as given to the trainer."""
+        self.step += 1
+        self.batches_done += 1
+        self._place = (self._place[0], self._place[1] + self.global_batch)
+        self._choice_is_news = False
+
+    def skip(self, count: int) -> None:
+        """Leave out the next global batches, over an epoch's end if they are many."""
+        news = self._chosen is not None and self._choice_is_news
+        place = self._next_place() if news or self.complete else self._place
+        done = self.batches_done if place == self._place else 0
+        target = _locate(Leg(0, *place, self.global_batch), count, self._left)
+        self.batches_done = done + count if target[0] == place[0] else target[1] // self.global_batch
+        self._go(target)
+        self._held, self._chosen = True, None if news else self._chosen
+
+    def locate(self, step: int) -> Leg:
+        """Return the place of any past or future step, as a leg that begins there.
+
+        Raises:
+            LookupError: If the step lies before the oldest leg.
+        """
+        legs = [leg for leg in self.legs if leg.step <= step]
+        if not legs:
+            raise LookupError(
+                f"step {step:,} lies before step {self.legs[0].step:,}, the oldest that is known."
+            )
+        leg = legs[-1]
+        return Leg(step, *_locate(leg, step - leg.step, self._left), leg.global_batch)
+
+    def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[Leg]) -> None:
+        """Take over a saved place (epoch, position), and hold it."""
+        self.step, self.batches_done, self.legs = step, batches_done, list(legs)
+        self._place, self._served_by = place, self.legs[-1].global_batch
+        self._held, self._chosen = True, None
+
+    def history(self) -> list[list[int]]:
+        """Return the newest legs as lists, for a state."""
+        return [list(astuple(leg)) for leg in self.legs[-_MAX_LEGS:]]
+
+    def _keeps(self, epoch: int) -> bool:
+        return self._held and epoch == self._place[0]
+
+    def _next_place(self) -> tuple[int, int]:
+        """Return where the next pass begins."""
+        if self._chosen is not None:
+            return self._place if self._keeps(self._chosen) else (self._chosen, 0)
+        if self.complete:
+            return self._place[0] + 1, 0
+        return self._place if self._held else (self._place[0], 0)
+
+    def _go(self, place: tuple[int, int]) -> None:
+        """Go to a place; it begins a leg, unless the last one arrives there anyway."""
+        self._place, self._served_by = place, self.global_batch
+        leg = Leg(self.step, *place, self.global_batch)
+        if self.locate(self.step) != leg:
+            self.legs = [*(old for old in self.legs if old.step < self.step), leg]
+
+    def _left(self, position: int, global_batch: int) -> int:
+        """Return the global batches from a position to the end of an epoch."""
+        samples = max(self.num_samples - position, 0)
+        return -(-samples // global_batch) if self.wrap else samples // global_batch
+
+
+def _locate(leg: Leg, steps: int, left: Left) -> tuple[int, int]:
+    """Return the epoch and position at which a leg is after some steps; at an end, the next begin."""
+    first, whole = left(leg.position, leg.global_batch), left(0, leg.global_batch)
+    if steps < first or whole == 0:
+        return leg.epoch, leg.position + steps * leg.global_batch
+    epochs, steps = divmod(steps - first, whole)
+    return leg.epoch + 1 + epochs, steps * leg.global_batch

@@ -1,0 +1,204 @@
+"""A StatefulDataLoader with one small state, equal on all ranks, that goes on under any geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from tdstream.batch import Batch
+from tdstream.build import build
+from tdstream.errors import ConfigError
+from tdstream.handout import Handout
+from tdstream.journey import Journey
+from tdstream.pipeline import Pipeline
+from tdstream.portable import legs_of, open_portable, portable_state
+from tdstream.quirks import hook_sampler, set_vital_silenced
+
+
+def loader(
+    source: str | Path,
+    *,
+    batch_size: int,
+    num_workers: int = 0,
+    pin_memory: bool = False,
+    prefetch_factor: int | None = None,
+    persistent_workers: bool = False,
+    multiprocessing_context: Any = None,
+    timeout: float = 0,
+    worker_init_fn: Callable[[int], None] | None = None,
+    **build_options: Any,
+) -> Loader:
+    """Return a loader over `build(source, batch_size=batch_size, **build_options)` with the portable state.
+
+    Args:
+        source: A corpus directory.
+        batch_size: B, samples per rank and step.
+        num_workers: Worker processes of this rank.
+        pin_memory: Whether batches are copied to pinned memory.
+        prefetch_factor: Batches that each worker prepares ahead; default 2.
+        persistent_workers: Whether workers live on between epochs.
+        multiprocessing_context: "fork", "spawn", "forkserver" or a context; default the platform's.
+        timeout: Seconds to wait for a worker's batch; 0 waits for ever.
+        worker_init_fn: Called in each worker with its number.
+        **build_options: The arguments of `build`.
+
+    Raises:
+        TdstreamError: As `build`.
+    """
+    return Loader(
+        build(source, batch_size=batch_size, **build_options),
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+        prefetch_factor=prefetch_factor,
+        persistent_workers=persistent_workers,
+        multiprocessing_context=multiprocessing_context,
+        timeout=timeout,
+        worker_init_fn=worker_init_fn,
+    )
+
+
+class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
+    """A StatefulDataLoader over batches that counts, in the main process, what it has handed out.
+
+    Its state says how many samples trainers were given in this epoch, over all ranks: every rank knows it
+    without asking, and it means the same under any geometry. Workers make no snapshots. Made by `loader`.
+
+    Args:
+        pipeline: What `build(..., batch_size=...)` returned.
+        num_workers: Worker processes of this rank.
+        **options: Further arguments of StatefulDataLoader: pin_memory, prefetch_factor, persistent_workers,
+            multiprocessing_context, timeout, worker_init_fn.
+
+    Raises:
+        ConfigError: If the pipeline yields single samples, or in_order=False is asked for.
+    """
+
+    # Accelerate's prepare() then takes the loader as it is, rather than build another over its dataset.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
+    def __init__(self, pipeline: Pipeline, *, num_workers: int = 0, **options: Any) -> None:
+        splitter = pipeline.splitter
+        if splitter.batch_size is None:
+            raise ConfigError(
+                "tdstream.loader needs batch_size: single samples have no place in a global order."
+            )
+        if not options.get("in_order", True):
+            raise ConfigError(
+                "in_order=False gives up the order, which is what the state counts on. Leave it out."
+            )
+        with set_vital_silenced():
+            super().__init__(
+                pipeline, batch_size=None, num_workers=num_workers, snapshot_every_n_steps=0, **options
+            )
+        self._pipeline = pipeline
+        self._journey = Journey(
+            num_samples=pipeline.total_samples,
+            global_batch=splitter.batch_size * splitter.topology.dp_world_size,
+            wrap=splitter.tail == "wrap",
+        )
+        self._begun = 0  # the pipeline's number of the last pass that was opened here
+        hook_sampler(self.sampler, self, lambda own, epoch: own._follow(epoch))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Return an iterator over one epoch, or its rest; it begins when its first batch is asked for."""
+        return Handout(self._journey, self._open)
+
+    def __len__(self) -> int:
+        """Batches of this epoch on this rank, equal on all ranks; after a load, those before it included."""
+        return self._journey.num_batches
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being served; at its end still this one."""
+        return self._journey.place[0]
+
+    @property
+    def position(self) -> int:
+        """Samples of this epoch that trainers were given or that were left out, over all ranks."""
+        return self._journey.place[1]
+
+    @property
+    def batches_done(self) -> int:
+        """Batches of this epoch that this rank was given or that were left out."""
+        return 0 if self._journey.place[1] == 0 else self._journey.batches_done
+
+    @property
+    def tokens_done(self) -> int:
+        """Tokens of this epoch that trainers were given as labels, over all ranks: position times seq_len."""
+        return self.position * int(self._pipeline.identities()["reader"]["seq_len"])
+
+    @property
+    def step(self) -> int:
+        """Batches handed out in the whole run, over all epochs and restarts."""
+        return self._journey.step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the portable state; no worker is asked or started."""
+        journey, splitter = self._journey, self._pipeline.splitter
+        dealing = {
+            "batch_size": splitter.batch_size,
+            "dp_world_size": splitter.topology.dp_world_size,
+            "tail": splitter.tail,
+            "batches_done": self.batches_done,
+            "step": journey.step,
+            "history": journey.history(),
+        }
+        return portable_state(*journey.place, self._pipeline.identities(), dealing)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go to the place of a portable state, saved under any geometry; iterators made before become stale.
+
+        Raises:
+            StateError: If it belongs to other data or settings, or is no portable state; nothing is loaded.
+        """
+        epoch, position, nodes = open_portable(state_dict)
+        self._pipeline.compare(nodes)
+        step, done, legs = legs_of(nodes["splitter"], epoch, position, self._pipeline.total_samples)
+        super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
+        self._journey.overtake()
+        self._journey.restore((epoch, position), step, done, legs)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass; after a load, the epoch of the state keeps its position.
+
+        Raises:
+            ConfigError: If it is not an integer of at least 0.
+        """
+        self._journey.choose(_whole("epoch", epoch))
+
+    def skip(self, num_batches: int) -> None:
+        """Leave out the next global batches, on every rank alike; a running loop goes on behind them.
+
+        Raises:
+            ConfigError: If the number is not an integer of at least 0.
+        """
+        self._journey.skip(_whole("num_batches", num_batches))
+
+    def _follow(self, epoch: int) -> None:
+        """Follow a trainer's own count of epochs, forward only: it may begin at 0 again in a resumed run."""
+        if self._journey.untouched or epoch > self.epoch:
+            self.set_epoch(epoch)
+
+    def _open(self) -> Iterator[Batch]:
+        """Open a pass in StatefulDataLoader, at the place where the journey says that it begins."""
+        asked = self._pipeline.asked_since(self._begun)
+        if asked is not None and not self._journey.held:
+            self._journey.choose(asked)
+        epoch, position = self._journey.begin()
+        self._begun = self._pipeline.begin_at(epoch, position)
+        if self._journey.left == 0:
+            return iter(())
+        if not self.persistent_workers:
+            super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
+        batches: Iterator[Batch] = super().__iter__()
+        return batches
+
+
+def _whole(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{name} must be an integer of at least 0, got {value!r}.")
+    return value

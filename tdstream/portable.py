@@ -1,0 +1,146 @@
+"""The portable state: one small dict, equal on all ranks, that loads under any geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tdstream.errors import StateError
+from tdstream.journey import Leg
+from tdstream.state import STATE_KEY, STATE_VERSION, unseal
+
+_SNAPSHOT = "_snapshot"  # names inside StatefulDataLoader's state, which has no interface to ask
+_FETCHER = "fetcher_state"
+_ITERATOR = "dataset_iter_state"
+
+
+def portable_state(
+    epoch: int,
+    position: int,
+    identities: dict[str, dict[str, Any]],
+    dealing: dict[str, Any],
+) -> dict[str, Any]:
+    """Return {"tdstream", "epoch", "position", "nodes"}.
+
+    Args:
+        epoch: The epoch.
+        position: Samples of it that trainers have been given (or that were left out), over all ranks.
+        identities: What decides content and order, by node.
+        dealing: The splitter's part, for people and for locating steps; another geometry may load it.
+    """
+    return {
+        STATE_KEY: STATE_VERSION,
+        "epoch": epoch,
+        "position": position,
+        "nodes": {**identities, "splitter": dealing},
+    }
+
+
+def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, Any]]]:
+    """Return a portable state's epoch, position and nodes.
+
+    Raises:
+        StateError: If it is none, is a newer one, or its place is none.
+    """
+    if isinstance(state, dict) and STATE_KEY not in state and any(_snapshots(state)):
+        raise StateError(
+            "this is a StatefulDataLoader's own state, of one rank and its workers. "
+            "Pass tdstream.position_of(state) instead."
+        )
+    nodes = unseal(state)
+    epoch, position = state.get("epoch"), state.get("position")
+    if not all(isinstance(value, int) and value >= 0 for value in (epoch, position)):
+        raise StateError(
+            f"the state's place is none: epoch={epoch!r}, position={position!r}; expected two integers of at "
+            f"least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
+        )
+    return int(state["epoch"]), int(state["position"]), nodes
+
+
+def position_of(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the portable state of a bare StatefulDataLoader's, for a `tdstream.loader` of any geometry.
+
+    Args:
+        state: What StatefulDataLoader.state_dict() returned over `build(..., batch_size=...)`, or a
+            checkpoint in which it, or a portable state, is contained at any depth. Any rank's will do.
+
+    Raises:
+        StateError: If there is no state in it, several that disagree, or one of single samples.
+    """
+    found = [_portable(snapshot) for snapshot in _snapshots(state)]
+    if not found:
+        raise StateError(
+            "there is no state of a StatefulDataLoader over a tdstream pipeline in what was given."
+        )
+    if any(other != found[0] for other in found):
+        raise StateError(
+            f"there are {len(found)} loader states in what was given, at different places. Pass one."
+        )
+    return found[0]
+
+
+def _snapshots(value: object) -> Iterator[dict[str, Any]]:
+    """Find loader states, whole or portable, in nested dicts and lists."""
+    if isinstance(value, dict):
+        if STATE_KEY in value or _SNAPSHOT in value or isinstance(value.get(_FETCHER), dict):
+            yield value
+        else:
+            for inner in value.values():
+                yield from _snapshots(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _snapshots(inner)
+
+
+def _portable(snapshot: dict[str, Any]) -> dict[str, Any]:
+    if STATE_KEY in snapshot and "position" in snapshot:
+        return snapshot
+    stream, batches = _stream_of(snapshot)
+    nodes = unseal(stream)
+    cursor = nodes.get("splitter", {})
+    if not cursor.get("batch_size"):
+        raise StateError(
+            "this state counts single samples in each worker's stream; how many of them the trainer was "
+            "given is known only to the loader that batched them, so it has no position in the global order. "
+            "Resume it with the same ranks and workers, or use build(..., batch_size=...)."
+        )
+    global_batch = cursor["batch_size"] * cursor["dp_world_size"]
+    epoch, position = cursor["epoch"], cursor["start"] + batches * global_batch
+    dealing = {name: cursor[name] for name in ("batch_size", "dp_world_size", "tail")}
+    identities = {name: dict(part) for name, part in nodes.items() if name != "splitter"}
+    return portable_state(epoch, position, identities, dealing)
+
+
+def _stream_of(snapshot: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return one process's part of a StatefulDataLoader's state, and the batches handed out."""
+    try:
+        if _SNAPSHOT in snapshot:
+            inner = snapshot[_SNAPSHOT]
+            worker = inner["_worker_snapshots"]["worker_0"]
+            return worker[_FETCHER][_ITERATOR], inner["_snapshot_step"] + snapshot["_steps_since_snapshot"]
+        if STATE_KEY in snapshot:
+            raise StateError(
+                "this is the state of one worker's stream; pass what the loader's state_dict() returned."
+            )
+        return snapshot[_FETCHER][_ITERATOR], snapshot["_num_yielded"]
+    except (KeyError, TypeError):
+        raise StateError(
+            "this StatefulDataLoader's state was not made over a tdstream pipeline, or was cut."
+        ) from None
+
+
+def legs_of(
+    dealing: dict[str, Any], epoch: int, position: int, num_samples: int
+) -> tuple[int, int, list[Leg]]:
+    """Return (step, batches done in the epoch, legs) of a state's splitter part.
+
+    A state without a history (of `position_of`) is taken for a run whose epochs were all served whole, with
+    the geometry that it names.
+    """
+    global_batch = max(dealing.get("batch_size") or 1, 1) * max(dealing.get("dp_world_size") or 1, 1)
+    if "history" in dealing:
+        legs = [Leg(*leg) for leg in dealing["history"]]
+        return dealing["step"], dealing["batches_done"], legs
+    whole = num_samples // global_batch if dealing.get("tail") != "wrap" else -(-num_samples // global_batch)
+    done = -(-position // global_batch)
+    return epoch * whole + done, done, [Leg(0, 0, 0, global_batch)]

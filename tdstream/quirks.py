@@ -1,0 +1,46 @@
+"""What loaders and trainers of other projects need to be told, so that nobody else has to know it."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+_Owner = TypeVar("_Owner")
+
+
+@contextmanager
+def set_vital_silenced() -> Iterator[None]:
+    """Let StatefulDataLoader 0.11 be built: it uses a torch function that warns by now, or is gone."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*set_vital.*")
+        missing = not hasattr(torch, "set_vital")
+        if missing:
+            setattr(torch, "set_vital", lambda *_: True)  # noqa: B010 - not in torch, says the type checker
+        try:
+            yield
+        finally:
+            if missing:
+                delattr(torch, "set_vital")
+
+
+def hook_sampler(sampler: Any, owner: _Owner, set_epoch: Callable[[_Owner, int], None]) -> None:
+    """Give a loader's sampler the set_epoch() that trainers call who know nothing else (Lightning does).
+
+    Args:
+        sampler: The loader's sampler.
+        owner: Who is told the epoch; known by a weak reference, since a cycle would keep workers alive.
+        set_epoch: Called with the owner and the epoch.
+    """
+    weak = weakref.ref(owner)
+
+    def hook(epoch: int) -> None:
+        alive = weak()
+        if alive is not None:
+            set_epoch(alive, epoch)
+
+    sampler.set_epoch = hook
