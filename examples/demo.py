@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,8 @@ class Seen:
 def main() -> None:
     """Build, read one epoch, report."""
     options = parse_arguments()
+    # StatefulDataLoader 0.11 calls a function that newer torch has turned into a warning.
+    warnings.filterwarnings("ignore", message=".*set_vital.*")
     try:
         pipeline = tdstream.build(
             options.data_path, seq_len=options.seq_len, batch_size=options.batch_size, shuffle=True

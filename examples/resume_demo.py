@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ SAVE_EVERY = 10
 def main() -> None:
     """Make the scratch folder, run the proof in it, and exit with 0 or 1."""
     options = parse_arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leave no job behind
     scratch = Path(tempfile.mkdtemp(prefix="tdstream-resume-demo-"))
     started = time.monotonic()
     try:
@@ -54,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="loader workers of each rank")
     parser.add_argument("--nproc", type=int, default=2, help="ranks")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the corpus")
-    parser.add_argument("--text_mb", type=float, default=0.6, help="about how much text to take")
+    parser.add_argument("--text_mb", type=float, default=0.5, help="about how much text to take")
     parser.add_argument(
         "--seed", type=int, default=secrets.randbelow(10**6), help="default: another each time"
     )
@@ -126,8 +128,9 @@ def verdict(whole: Run, runs: list[Run]) -> str:
     ranks, steps = len(whole.logs), whole.last_step
     trained = sum(len(log.trained) for run in runs for log in run.logs)
     kills = sum(run.killed for run in runs)
+    times = f"{kills} kill" if kills == 1 else f"{kills} kills"
     return (
-        f"\n{steps} batches on each of {ranks} ranks, {kills} kills: every batch and every loss equal, "
+        f"\n{steps} batches on each of {ranks} ranks, {times}: every batch and every loss equal, "
         f"and so are the {trained - steps * ranks} that were trained again after a restart."
     )
 

@@ -86,7 +86,8 @@ class _Job:
         self._mark = uuid.uuid4().hex
         trainer = str(Path(__file__).with_name("resume_trainer.py"))
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
-        command = [*torchrun, f"--nproc_per_node={num_ranks}", trainer, *arguments, f"--log_dir={log_dir}"]
+        torchrun += [f"--nproc_per_node={num_ranks}", f"--log_dir={log_dir / 'torchrun'}"]
+        command = [*torchrun, trainer, *arguments, f"--log_dir={log_dir}"]
         with (log_dir / "output.txt").open("w") as output:
             self._torchrun = subprocess.Popen(
                 command,
@@ -164,7 +165,7 @@ class _Job:
 def choose_kills(number: int, steps: int, seed: int) -> list[Kill]:
     """Return kills at random steps, one in each of `number` equal parts of the training.
 
-    Every second one spares the loader workers.
+    The first, third, ... spare the loader workers.
     """
     chance = random.Random(seed)  # noqa: S311  # no secret
     part = steps / (number + 0.5)  # the last half part is left over: a job that has ended cannot be killed
@@ -172,7 +173,7 @@ def choose_kills(number: int, steps: int, seed: int) -> list[Kill]:
         Kill(
             step=1 + int(part * (kill + chance.random())),
             delay_s=chance.uniform(0, 0.05),
-            everything=kill % 2 == 0,
+            everything=kill % 2 == 1,
         )
         for kill in range(number)
     ]

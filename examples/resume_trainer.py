@@ -54,7 +54,9 @@ def train(options: argparse.Namespace, log: IO[str]) -> None:
     """Train all epochs, from the newest checkpoint if there is one."""
     torch.manual_seed(options.seed)
     bare = TinyLM(vocab_size=options.vocab_size, seq_len=options.seq_len)
-    model = DistributedDataParallel(bare)
+    # With find_unused_parameters DDP packs gradients once and for all. Otherwise it packs them anew after the
+    # first step: a restart with three or more ranks would add them in another order, and change last bits.
+    model = DistributedDataParallel(bare, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     dataset = tdstream.build(
         options.data_path, seq_len=options.seq_len, batch_size=options.batch_size, shuffle=True,
