@@ -30,9 +30,10 @@ def train_tokenizer(directory: Path, *, eos: bool = True) -> Path:
 
 def numbers_tokenizer(directory: Path, ids: dict[str, int]) -> Path:
     """Save a tokenizer of whole words with chosen ids; "<eos>" and "<unk>" must be among them."""
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    special = {"unk_token": "<unk>", "eos_token": "<eos>"}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special["unk_token"]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     fast.save_pretrained(directory)
     return directory
 

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.engine import prepare_corpus  # noqa: PLC0415
 
-    for library in ("datasets", "huggingface_hub", "transformers"):
+    for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
     with _Bar() as bar:
         result = prepare_corpus(options, bar)

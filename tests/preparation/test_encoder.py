@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from helpers_text import EOS, numbers_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +15,20 @@ from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizer
 from tdstream.preparation.documents import count_empty, count_holding, with_eos
 from tdstream.preparation.encoder import Encoded, HfEncoder
 
-TEXTS = ["", " ", "def load(fp):\n\treturn 1", "\0\ufeff\u200d\U0001f600", f"a{EOS}b", EOS, "\u65e5\u672c e\u0301", "x" * 5000]
+TEXTS = [
+    "",
+    " ",
+    "def load(fp):\n\treturn 1",
+    "\0\ufeff\u200d\U0001f600",
+    f"a{EOS}b",
+    EOS,
+    "\u65e5\u672c e\u0301",
+    "x" * 5000,
+]
 
 
 def split(encoded: Encoded) -> list[list[int]]:
+    """Return the ids document by document."""
     return [part.tolist() for part in np.split(encoded.ids, encoded.offsets[1:-1])]
 
 
@@ -27,7 +36,7 @@ class CharTokenizer(PreTrainedTokenizer):
     """A tokenizer without a backend: every character is its own code point."""
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(eos_token="<e>", **named)
+        super().__init__(**{"eos_token": "<e>", **named})
 
     @property
     def vocab_size(self) -> int:
@@ -58,7 +67,9 @@ class TestHfEncoder:
 
     def test_known_ids(self, tmp_path: Path) -> None:
         """The ids of all documents stand one behind the other, and the offsets say where each begins."""
-        tokenizer = AutoTokenizer.from_pretrained(numbers_tokenizer(tmp_path, {"<unk>": 0, "<eos>": 1, "a": 5, "b": 7}))
+        tokenizer = AutoTokenizer.from_pretrained(
+            numbers_tokenizer(tmp_path, {"<unk>": 0, "<eos>": 1, "a": 5, "b": 7})
+        )
         encoded = HfEncoder(tokenizer).encode(["a b", "", "b"])
         assert encoded.ids.tolist() == [5, 7, 7]
         assert encoded.offsets.tolist() == [0, 2, 2, 3]
@@ -71,19 +82,28 @@ class TestHfEncoder:
         assert split(encoder.encode(TEXTS)) == tokenizer(TEXTS, add_special_tokens=False)["input_ids"]
 
     @settings(max_examples=60, deadline=None)
-    @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=6))
+    @given(
+        texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=6)
+    )
     def test_any_text(self, tokenizer_dir: Path, texts: list[str]) -> None:
         """Whatever the text, backend and tokenizer agree."""
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
-        assert split(HfEncoder(tokenizer).encode(texts)) == tokenizer(texts, add_special_tokens=False)["input_ids"]
+        assert (
+            split(HfEncoder(tokenizer).encode(texts))
+            == tokenizer(texts, add_special_tokens=False)["input_ids"]
+        )
 
     def test_settings_of_the_file_do_not_cut(self, tokenizer_dir: Path, tmp_path: Path) -> None:
         """Truncation, padding and special tokens that a tokenizer was saved with are not applied."""
         backend = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
         backend.enable_truncation(3)
         backend.enable_padding(length=9, pad_id=0, pad_token=EOS)
-        backend.post_processor = processors.TemplateProcessing(single=f"{EOS} $A {EOS}", special_tokens=[(EOS, 0)])
-        PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=EOS, model_max_length=4).save_pretrained(tmp_path)
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{EOS} $A {EOS}", special_tokens=[(EOS, 0)]
+        )
+        PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=EOS, model_max_length=4).save_pretrained(
+            tmp_path
+        )
         plain = AutoTokenizer.from_pretrained(tokenizer_dir)(TEXTS, add_special_tokens=False)["input_ids"]
 
         assert split(HfEncoder(AutoTokenizer.from_pretrained(tmp_path)).encode(TEXTS)) == plain

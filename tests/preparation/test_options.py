@@ -12,11 +12,17 @@ from tdstream.preparation.options import PrepareOptions
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("tokens_per_chunk", 0), ("tokens_per_chunk", -5), ("batch_size", 0), ("max_samples", 0), ("max_samples", -5)],
+    [
+        ("tokens_per_chunk", 0),
+        ("tokens_per_chunk", -5),
+        ("batch_size", 0),
+        ("max_samples", 0),
+        ("max_samples", -5),
+    ],
 )
 def test_numbers_below_one(name: str, value: int) -> None:
     """A count below one is refused by its name and value."""
-    with pytest.raises(ConfigError, match=f"^{name} must be at least 1, got {value}\\.$"):
+    with pytest.raises(ConfigError, match=rf"^{name} must be at least 1, got {value}\.$"):
         PrepareOptions(**{name: value})
 
 
@@ -24,12 +30,16 @@ def test_numbers_below_one(name: str, value: int) -> None:
 def test_empty_names(name: str) -> None:
     """A name that has to be there is not empty."""
     empty: dict[str, Any] = {name: ""}
-    with pytest.raises(ConfigError, match=f"^{name} must not be empty\\.$"):
+    with pytest.raises(ConfigError, match=rf"^{name} must not be empty\.$"):
         PrepareOptions(**empty)
 
 
 def test_defaults() -> None:
     """Without arguments they are those that existing scripts rely on."""
     options = PrepareOptions()
-    assert (options.tokenizer, options.dataset, options.text_field) == ("gpt2", "HuggingFaceFW/fineweb-edu", "text")
+    assert (options.tokenizer, options.dataset, options.text_field) == (
+        "gpt2",
+        "HuggingFaceFW/fineweb-edu",
+        "text",
+    )
     assert (options.tokens_per_chunk, options.batch_size, options.max_samples) == (100_000_000, 1000, None)

@@ -27,12 +27,14 @@ class TestLoad:
     @pytest.mark.parametrize("name", ["./nowhere", "/no/where", "~/nowhere-at-all", "a/b/c"])
     def test_no_such_directory(self, name: str) -> None:
         """A path that does not exist is not looked for on the hub."""
-        with pytest.raises(TokenizerError, match=f"^Tokenizer '{name}' not found: there is no such directory"):
+        with pytest.raises(
+            TokenizerError, match=rf"^Tokenizer '{name}' not found: there is no such directory"
+        ):
             load_tokenizer(name)
 
     def test_not_a_tokenizer(self, tmp_path: Path) -> None:
         """A directory without a tokenizer is refused, with what the library says of it."""
-        with pytest.raises(TokenizerError, match="cannot be loaded from there: .+"):
+        with pytest.raises(TokenizerError, match=r"cannot be loaded from there: .+"):
             load_tokenizer(str(tmp_path))
 
     def test_unreachable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,19 +42,23 @@ class TestLoad:
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
         for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.delenv(name, raising=False)
-        with pytest.raises(TokenizerError, match="'no-one/nothing' is neither a local directory nor in the local cache"):
+        with pytest.raises(
+            TokenizerError, match=r"'no-one/nothing' is neither a local directory nor in the local cache"
+        ):
             load_tokenizer("no-one/nothing")
 
     def test_no_eos(self, tmp_path: Path) -> None:
         """A tokenizer without an end-of-text token is refused with the remedy."""
-        with pytest.raises(TokenizerError, match="has no end-of-text token.*Set its eos_token and save it"):
+        with pytest.raises(TokenizerError, match=r"has no end-of-text token.*Set its eos_token and save it"):
             load_tokenizer(str(train_tokenizer(tmp_path, eos=False)))
 
 
 class TestPlan:
     """What is known before anything is written."""
 
-    @pytest.mark.parametrize(("vocab_size", "dtype"), [(400, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+    @pytest.mark.parametrize(
+        ("vocab_size", "dtype"), [(400, "uint16"), (65_536, "uint16"), (65_537, "uint32")]
+    )
     def test_dtype_follows_the_vocabulary(self, tmp_path: Path, vocab_size: int, dtype: str) -> None:
         """Up to 65,536 ids are stored in 16 bits, more in 32."""
         ids = {"<unk>": 0, "<eos>": 1, **{f"w{number}": number for number in range(2, vocab_size)}}
@@ -62,7 +68,9 @@ class TestPlan:
     def test_eos_must_fit(self, tmp_path: Path) -> None:
         """An end-of-text id beyond the storage type is refused before anything is written."""
         tokenizer = load_tokenizer(str(numbers_tokenizer(tmp_path, {"<unk>": 0, "<eos>": 65_536})))
-        with pytest.raises(TokenizerError, match="end-of-text id 65,536 .* does not fit uint16 .0 to 65,535"):
+        with pytest.raises(
+            TokenizerError, match=r"end-of-text id 65,536 .* does not fit uint16 .0 to 65,535"
+        ):
             plan_corpus(PrepareOptions(), tokenizer)
 
 
@@ -76,7 +84,7 @@ class TestFingerprint:
         assert fingerprint(tokenizer) == f"sha256:{expected}"
 
     def test_truncation_and_padding_do_not_count(self, tokenizer_dir: Path) -> None:
-        """Settings that a preparation does not apply leave it as it is, and are themselves left as they are."""
+        """Settings that a preparation does not apply do not change it, and are not changed by it."""
         backend = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
         backend.enable_truncation(3)
         backend.enable_padding(length=9, pad_id=0, pad_token=EOS)
