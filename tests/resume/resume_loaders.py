@@ -72,8 +72,9 @@ CASES = [
 
 def name_of(value: Any) -> str:
     """Return a test id for a mode or a setup."""
-    setup = value
-    return value if isinstance(value, str) else f"w{setup.workers}{'p' * setup.persistent}{setup.method or ''}"
+    if isinstance(value, str):
+        return value
+    return f"w{value.workers}{'p' * value.persistent}{value.method or ''}"
 
 
 def make_dataset(corpus: Path | str, data: Data, **options: Any) -> tdstream.Pipeline:
@@ -120,6 +121,20 @@ def one_pass(loader: Any, data: Data) -> list[Ids]:
 def take(iterator: Iterator[Any], count: int, data: Data) -> list[Ids]:
     """Return the next few batches."""
     return [ids_of(next(iterator), data) for _ in range(count)]
+
+
+def saved_at(corpus: Path, data: Data, setup: Setup, count: int) -> dict[str, Any]:
+    """Return the state of a fresh loader after some batches of epoch 0."""
+    loader = make_loader(corpus, data, setup)
+    take(iter(loader), count, data)
+    return through_file(loader.state_dict())
+
+
+def loaded(corpus: Path, data: Data, setup: Setup, state: dict[str, Any]) -> Any:
+    """Return a fresh loader with a state."""
+    loader = make_loader(corpus, data, setup)
+    loader.load_state_dict(state)
+    return loader
 
 
 def place_of(save: str, length: int) -> tuple[int, int]:
@@ -187,7 +202,9 @@ def restore_in_new_process(
     content = [({**asdict(cell)}, state) for cell, state in cells]
     torch.save({"corpus": str(corpus), "cells": content}, jobs)
     command = [sys.executable, str(HERE / "resume_loaders.py"), str(jobs), str(results)]
-    done = subprocess.run(command, timeout=timeout, check=False, capture_output=True, text=True, env=child_env())
+    done = subprocess.run(
+        command, timeout=timeout, check=False, capture_output=True, text=True, env=child_env()
+    )
     lines = results.read_text().splitlines() if results.exists() else []
     found = [json.loads(line) for line in lines]
     missing = f"the new process ended with {done.returncode} before this cell: {done.stderr[-2000:]}"
@@ -205,7 +222,9 @@ def strict_warnings() -> None:
     warnings.filterwarnings("error")
     warnings.filterwarnings("ignore", message=".*set_vital.*")
     warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-    warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)
+    warnings.filterwarnings(
+        "ignore", message="This process .* is multi-threaded", category=DeprecationWarning
+    )
 
 
 def every_cell() -> list[Cell]:
@@ -246,7 +265,7 @@ def main(jobs: str, results: str) -> None:
             cell = Cell(**{**fields, "setup": Setup(**fields["setup"])})
             try:
                 found: Any = restore(content["corpus"], cell, state)
-            except Exception as error:  # noqa: BLE001  # reported by the parent, cell by cell
+            except Exception as error:  # reported by the parent, cell by cell
                 found = f"{type(error).__name__}: {error}"
             out.write(json.dumps(found) + "\n")
             out.flush()

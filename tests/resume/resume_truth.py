@@ -42,7 +42,9 @@ class Data:
     def num_samples(self) -> int:
         """N: how many windows of seq_len + 1 tokens begin at multiples of the stride."""
         step = self.stride or self.seq_len + 1
-        return sum(1 for start in range(0, self.total_tokens, step) if start + self.seq_len < self.total_tokens)
+        return sum(
+            1 for start in range(0, self.total_tokens, step) if start + self.seq_len < self.total_tokens
+        )
 
 
 # Chosen so that workers get unlike numbers of batches and something is left over: of 45 samples

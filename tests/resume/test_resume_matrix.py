@@ -38,7 +38,9 @@ def as_json(passes: list[list[tuple[int, ...]]]) -> list[Any]:
 @pytest.fixture(scope="module")
 def restored(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, Any]:
     """Save each cell here, each in a loader that is then thrown away, and restore all in a new process."""
-    jobs = [(cell, states_along(corpus, MODES[cell.mode], cell.setup, (cell.save,))[cell.save]) for cell in CELLS]
+    jobs = [
+        (cell, states_along(corpus, MODES[cell.mode], cell.setup, (cell.save,))[cell.save]) for cell in CELLS
+    ]
     results = restore_in_new_process(corpus, jobs, tmp_path_factory.mktemp("cells"), timeout=170)
     return dict(zip(CELLS, results, strict=True))
 
@@ -72,5 +74,5 @@ def test_the_whole_product_is_exact(
     pairs = zip(cells, results, strict=True)
     wrong = [f"{cell}: {found}" for cell, found in pairs if found != as_json(expected_after(cell))]
     record_property("cells", len(cells))
-    print(f"\n{mode}, {workers} workers: {len(cells)} cells, {time.monotonic() - begun:.0f} s")  # noqa: T201
+    print(f"\n{mode}, {workers} workers: {len(cells)} cells, {time.monotonic() - begun:.0f} s")
     assert not wrong, "\n".join(wrong[:10])
