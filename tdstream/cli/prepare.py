@@ -122,6 +122,10 @@ class _Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Leave the bar as it is; what is printed next stands below it."""
         if self._bar is not None:
             self._bar.close()
 

@@ -60,6 +60,9 @@ class Observer(Protocol):
     def advance(self, num_records: int, counts: Counts) -> None:
         """Take note of records that were read since the last call, and of all that was done."""
 
+    def end(self) -> None:
+        """Take note that the corpus is complete."""
+
 
 class _Nobody:
     """The observer of a preparation that nobody watches."""
@@ -68,6 +71,9 @@ class _Nobody:
         """Ignore it."""
 
     def advance(self, num_records: int, counts: Counts) -> None:
+        """Ignore it."""
+
+    def end(self) -> None:
         """Ignore it."""
 
 
@@ -84,6 +90,7 @@ def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) ->
     Raises:
         TdstreamError: If that is not possible. The output directory is then as it was before.
     """
+    watcher = observer or _Nobody()
     check_output(options.output_path, overwrite=options.overwrite)
     tokenizer = load_tokenizer(options.tokenizer)
     plan = plan_corpus(options, tokenizer)
@@ -91,12 +98,12 @@ def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) ->
         begun = time.monotonic()
         batches = _with_a_first_one(source, options)
         with CorpusWriter(options.output_path, plan, overwrite=options.overwrite) as writer:
-            watcher = observer or _Nobody()
             watcher.begin(source.total)
             counts = _write(batches, HfEncoder(tokenizer), writer, plan, watcher)
             if counts.documents == 0:
                 raise SourceError(_nothing(options, counts.skipped))
             meta = writer.finish(num_documents=counts.documents)
+    watcher.end()
     _report(counts)
     seconds = time.monotonic() - begun
     return PrepareResult(output_path=options.output_path, counts=counts, meta=meta, seconds=seconds)

@@ -316,6 +316,7 @@ class Watcher:
         self.total: int | None = -1
         self.num_records = 0
         self.counts = Counts()
+        self.ended = False
 
     def begin(self, total: int | None) -> None:
         self.total = total
@@ -323,6 +324,9 @@ class Watcher:
     def advance(self, num_records: int, counts: Counts) -> None:
         self.num_records += num_records
         self.counts = counts
+
+    def end(self) -> None:
+        self.ended = True
 
 
 class TestObserver:
@@ -348,6 +352,7 @@ class TestObserver:
         assert watcher.total == total
         assert watcher.num_records == min(51, max_samples or 51)
         assert watcher.counts == result.counts
+        assert watcher.ended
 
     def test_total_of_the_dataset_card(self, tmp_path: Path, prepare: Prepare) -> None:
         """The number of examples that a dataset states is the total."""
