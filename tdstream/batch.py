@@ -1,7 +1,13 @@
-"""The batch: a dict that every trainer takes and that torch's default collation hands on as it is."""
+"""The batch: a dict that every trainer takes, and that leaves a loader's worker as small as it is stored.
+
+A worker's batch of two int64 tensors would travel as two pieces of shared memory, each a file descriptor and
+fresh pages that the kernel must clear. The stored rows, uint16 or uint32, are 4 to 8 times smaller and go
+through the loader's pipe as plain bytes; they become tensors where they arrive.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +22,67 @@ class Batch(dict[str, Tensor]):
     """
 
 
+class PackedBatch(Batch):
+    """A batch that has not been unpacked: pickled, it travels as its parts; touched, it becomes a Batch.
+
+    Args:
+        unpack: A function of a module, from the parts to the batch's tensors.
+        parts: What it takes; arrays, in the type that they are stored in.
+    """
+
+    def __init__(self, unpack: Callable[..., dict[str, Tensor]], *parts: Any) -> None:
+        super().__init__()
+        self._packed = (unpack, parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, self._packed
+
+    def _unpack(self) -> None:
+        unpack, parts = self._packed
+        del self._packed
+        self.__class__ = Batch  # type: ignore[assignment]  # from now on it is nothing else
+        self.update(unpack(*parts))
+
+
+def _unpacked(unpack: Callable[..., dict[str, Tensor]], parts: tuple[Any, ...]) -> Batch:
+    return Batch(unpack(*parts))
+
+
+def _touching(name: str) -> Callable[..., Any]:
+    """Return a method that unpacks the batch and then does what a dict does."""
+
+    def method(self: PackedBatch, *args: Any, **kwargs: Any) -> Any:
+        self._unpack()
+        return getattr(self, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__"),
+    *(
+        "__or__",
+        "__repr__",
+        "__reversed__",
+        "__ror__",
+        "__setitem__",
+        "clear",
+        "copy",
+        "get",
+        "items",
+        "keys",
+    ),
+    *("pop", "popitem", "setdefault", "update", "values"),
+):
+    setattr(PackedBatch, _name, _touching(_name))
+
+
+def hand_on(batch: Batch) -> Batch:
+    """Return the batch as it is; the collate_fn of a loader that does not batch."""
+    return batch
+
+
 def _collate_batches(batches: list[Batch], **_: Any) -> Batch:
     """Hand on the only batch of the list; called by torch's default_collate."""
     if len(batches) != 1:
@@ -28,4 +95,4 @@ def _collate_batches(batches: list[Batch], **_: Any) -> Batch:
 
 
 # At import, so that a spawned worker, which imports this module to unpickle a batch's class, has it too.
-default_collate_fn_map[Batch] = _collate_batches
+default_collate_fn_map[Batch] = default_collate_fn_map[PackedBatch] = _collate_batches

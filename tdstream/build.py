@@ -18,10 +18,11 @@ def build(
     *,
     seq_len: int = 2048,
     batch_size: int | None = None,
-    shuffle: bool = False,
+    shuffle: bool | str = False,
     seed: int = 42,
     order: str = "feistel",
     stride: int | None = None,
+    block_samples: int = 1024,
     dtype: str | None = None,
     tail: str = "drop",
     strict: bool = True,
@@ -35,10 +36,12 @@ def build(
         seq_len: T, tokens of a sample's input.
         batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
             batch_size of 1 or None; None yields single samples and leaves batching to the loader.
-        shuffle: Whether each epoch has an order of its own.
+        shuffle: Whether each epoch has an order of its own. "block" permutes blocks of neighbouring samples,
+            and the samples in each, for storage that is slow at random reads.
         seed: Decides the orders, together with the epoch.
         order: "feistel" (no memory) or "numpy" (the reference loader's order, 8 bytes per sample).
         stride: Tokens from one sample's start to the next one's; default seq_len + 1.
+        block_samples: Samples of a block, for shuffle="block".
         dtype: "uint16" or "uint32", where the corpus has no meta.json.
         tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
             beginning.
@@ -60,7 +63,9 @@ def build(
     topology = resolve_topology(dp_rank, dp_world_size)
     shards = ShardSource(source, dtype=dtype)
     reader = MemmapReader(shards, seq_len=seq_len, stride=stride)
-    permutation = EpochPermutation(reader, shuffle=shuffle, seed=seed, order=order)
+    permutation = EpochPermutation(
+        reader, shuffle=shuffle, seed=seed, order=order, block_samples=block_samples
+    )
     splitter = Splitter(permutation, topology=topology, batch_size=batch_size, tail=tail, strict=strict)
     collate = Collate(batched=batch_size is not None)
     return Pipeline([shards, reader, permutation], splitter, collate, strict=strict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tdstream.batch import Batch
 from tdstream.errors import StaleIteratorError
@@ -14,11 +15,12 @@ class Handout(Iterator[Batch]):
 
     Args:
         journey: Where the run stands; it is told of each batch.
-        open_pass: Opens the pass, at the place where the journey says that it begins. Called when the first
-            batch is asked for, so that an epoch chosen or a state loaded until then counts.
+        open_pass: Opens the pass at the place where the journey says that it begins, or, with True, the
+            running one again, behind batches that were left out. Called when the first batch is asked for, so
+            that an epoch chosen or a state loaded until then counts.
     """
 
-    def __init__(self, journey: Journey, open_pass: Callable[[], Iterator[Batch]]) -> None:
+    def __init__(self, journey: Journey, open_pass: Callable[[bool], Iterator[Any]]) -> None:
         self._journey, self._open_pass = journey, open_pass
         self._turn = journey.overtake()
         self._batches: Iterator[Batch] | None = None
@@ -35,35 +37,39 @@ class Handout(Iterator[Batch]):
                 "stale iterator: after it, another one was made, a state was loaded, or it failed. "
                 "Going on would mix two positions; make a new one with iter(loader)."
             )
-        if self._batches is None or self._journey.held:
-            self._batches = self._opened()
-        return self._next_of(self._batches)
-
-    def _opened(self) -> Iterator[Batch]:
-        """Open the pass, or open it again where batches were left out; behind the epoch's end it is over."""
-        if self._batches is not None and self._journey.place[0] != self._epoch:
-            return iter(())
-        batches = self._open_pass()
-        self._epoch = self._journey.place[0]
-        return batches
-
-    def _next_of(self, batches: Iterator[Batch]) -> Batch:
         try:
-            batch = next(batches)
-        except StopIteration:
-            if self._journey.held or self._journey.left == 0:
-                raise
-            self._fail()
-            raise RuntimeError(
-                f"the workers ended {self._journey.left:,} batches before the epoch's end."
-            ) from None
+            if self._batches is None or self._journey.held:
+                self._batches = self._opened()
+            batch = next(self._batches, None)
+        except (ConnectionError, EOFError) as error:  # what is left of a worker's pipe when it was killed
+            self._journey.fail()
+            raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
         except BaseException:
-            self._fail()
+            self._journey.fail()  # a new iterator goes on at this place; this one would leave out what failed
             raise
+        if batch is None:
+            self._end()
+            raise StopIteration
         self._journey.hand_out()
         return batch
 
-    def _fail(self) -> None:
-        """Let a new iterator go on at this place; this one would leave out what failed."""
-        self._journey.overtake()
-        self._journey.hold()
+    def _opened(self) -> Iterator[Batch]:
+        """Open the pass, or open it again where batches were left out; behind the epoch's end it is over."""
+        again = self._batches is not None
+        if again and self._journey.served_epoch != self._epoch:
+            return iter(())
+        batches = self._open_pass(again)
+        self._epoch = self._journey.served_epoch
+        return batches
+
+    def _end(self) -> None:
+        """Note the end of the pass.
+
+        Raises:
+            RuntimeError: If it came too early.
+        """
+        left = 0 if self._journey.held else self._journey.left
+        if left:
+            self._journey.fail()
+            raise RuntimeError(f"the workers ended {left:,} batches before the epoch's end.")
+        self._journey.finish()

@@ -41,12 +41,14 @@ class Journey:
         self.step = 0
         self.batches_done = 0
         self.turn = 0
+        self.failed = False
         self.legs = [Leg(0, 0, 0, global_batch)]
         self._place = (0, 0)
         self._served_by = (
             global_batch  # the G of this place: what it left out at an epoch's end stays left out
         )
         self._held = False  # whether the next pass goes on at this place rather than begin an epoch
+        self._running = False  # whether a pass has begun and has not been seen to end
         self._chosen: int | None = None
         self._choice_is_news = False  # whether nothing has been handed out since
 
@@ -54,6 +56,11 @@ class Journey:
     def place(self) -> tuple[int, int]:
         """The epoch, and the position in it up to which samples were handed out or left out."""
         return self._next_place() if self._chosen is not None and self._choice_is_news else self._place
+
+    @property
+    def served_epoch(self) -> int:
+        """The epoch of the running pass, or of the last one, whatever was chosen for the next."""
+        return self._place[0]
 
     @property
     def complete(self) -> bool:
@@ -70,8 +77,9 @@ class Journey:
 
     @property
     def num_batches(self) -> int:
-        """Global batches of this epoch, those handed out or left out included; of the next one at its end."""
-        begins = self.complete and not (self._chosen is not None and self._keeps(self._chosen))
+        """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
+        begins = self.complete and not self._running
+        begins = begins and not (self._chosen is not None and self._keeps(self._chosen))
         return self._left(0, self.global_batch) if begins else self.batches_done + self.left
 
     @property
@@ -87,15 +95,21 @@ class Journey:
     def overtake(self) -> int:
         """Begin a new turn, of which there is one at a time, and return its number."""
         self.turn += 1
+        self._running = False
         return self.turn
 
     def choose(self, epoch: int) -> None:
         """Choose the epoch of the next pass; a place that is held in this very epoch is kept."""
         self._chosen, self._choice_is_news = epoch, True
 
-    def hold(self) -> None:
-        """Let the next pass go on at this place, after a failure."""
-        self._held = True
+    def fail(self) -> None:
+        """End this turn; the next pass goes on at this place."""
+        self.overtake()
+        self._held = self.failed = True
+
+    def finish(self) -> None:
+        """Note that the running pass has been seen to end."""
+        self._running = False
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass: return the epoch and position at which it does."""
@@ -104,8 +118,13 @@ class Journey:
             self.batches_done = 0
         if not (place == self._place and self.complete):  # the empty rest of an epoch is served by nobody
             self._go(place)
-        self._held, self._chosen = False, None
+        self._held, self._chosen, self._running, self.failed = False, None, True, False
         return place
+
+    def resume(self) -> tuple[int, int]:
+        """Go on with the running pass, behind batches left out; what was chosen is for the next one."""
+        self._held = self._choice_is_news = False
+        return self._place
 
     def hand_out(self) -> None:
         """Count a global batch as given to the trainer."""
@@ -116,7 +135,7 @@ class Journey:
 
     def skip(self, count: int) -> None:
         """Leave out the next global batches, over an epoch's end if they are many."""
-        news = self._chosen is not None and self._choice_is_news
+        news = self._chosen is not None and self._choice_is_news and not self._running
         place = self._next_place() if news or self.complete else self._place
         done = self.batches_done if place == self._place else 0
         target = _locate(Leg(0, *place, self.global_batch), count, self._left)
@@ -130,13 +149,12 @@ class Journey:
         Raises:
             LookupError: If the step lies before the oldest leg.
         """
-        legs = [leg for leg in self.legs if leg.step <= step]
+        legs = [leg for leg in self._legs_ahead() if leg.step <= step]
         if not legs:
             raise LookupError(
-                f"step {step:,} lies before step {self.legs[0].step:,}, the oldest that is known."
+                f"step {step:,} is before step {self.legs[0].step:,}, the oldest that is known."
             )
-        leg = legs[-1]
-        return Leg(step, *_locate(leg, step - leg.step, self._left), leg.global_batch)
+        return self._along(legs[-1], step)
 
     def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[Leg]) -> None:
         """Take over a saved place (epoch, position), and hold it."""
@@ -162,9 +180,27 @@ class Journey:
     def _go(self, place: tuple[int, int]) -> None:
         """Go to a place; it begins a leg, unless the last one arrives there anyway."""
         self._place, self._served_by = place, self.global_batch
-        leg = Leg(self.step, *place, self.global_batch)
-        if self.locate(self.step) != leg:
+        leg = self._leg(self.step, place)
+        if self._along(self.legs[-1], self.step) != leg:
             self.legs = [*(old for old in self.legs if old.step < self.step), leg]
+
+    def _legs_ahead(self) -> list[Leg]:
+        """Return the legs, and the one that would begin with the next pass."""
+        if not self._running:
+            return [
+                *(leg for leg in self.legs if leg.step < self.step),
+                self._leg(self.step, self._next_place()),
+            ]
+        if self._chosen is not None:
+            return [*self.legs, self._leg(self.step + self.left, (self._chosen, 0))]
+        return self.legs
+
+    def _leg(self, step: int, place: tuple[int, int]) -> Leg:
+        return Leg(step, *place, self.global_batch)
+
+    def _along(self, leg: Leg, step: int) -> Leg:
+        """Return the place of a step on a leg, as a leg that begins there."""
+        return Leg(step, *_locate(leg, step - leg.step, self._left), leg.global_batch)
 
     def _left(self, position: int, global_batch: int) -> int:
         """Return the global batches from a position to the end of an epoch."""

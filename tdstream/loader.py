@@ -8,7 +8,7 @@ from typing import Any
 
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.batch import Batch
+from tdstream.batch import Batch, hand_on
 from tdstream.build import build
 from tdstream.errors import ConfigError
 from tdstream.handout import Handout
@@ -92,7 +92,12 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             )
         with set_vital_silenced():
             super().__init__(
-                pipeline, batch_size=None, num_workers=num_workers, snapshot_every_n_steps=0, **options
+                pipeline,
+                batch_size=None,
+                collate_fn=hand_on,
+                num_workers=num_workers,
+                snapshot_every_n_steps=0,
+                **options,
             )
         self._pipeline = pipeline
         self._journey = Journey(
@@ -183,18 +188,23 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         if self._journey.untouched or epoch > self.epoch:
             self.set_epoch(epoch)
 
-    def _open(self) -> Iterator[Batch]:
-        """Open a pass in StatefulDataLoader, at the place where the journey says that it begins."""
+    def _open(self, again: bool) -> Iterator[Any]:
+        """Open a pass where the journey says that it begins, or the running one again where it is now."""
         asked = self._pipeline.asked_since(self._begun)
-        if asked is not None and not self._journey.held:
+        if asked is not None and (again or not self._journey.held):
             self._journey.choose(asked)
-        epoch, position = self._journey.begin()
+        failed = self._journey.failed
+        epoch, position = self._journey.resume() if again else self._journey.begin()
         self._begun = self._pipeline.begin_at(epoch, position)
         if self._journey.left == 0:
             return iter(())
-        if not self.persistent_workers:
+        if (
+            self.num_workers == 0 and not self.pin_memory
+        ):  # StatefulDataLoader would add nothing but its costs
+            return iter(self._pipeline)
+        if failed or not self.persistent_workers:
             super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
-        batches: Iterator[Batch] = super().__iter__()
+        batches: Iterator[Any] = super().__iter__()
         return batches
 
 

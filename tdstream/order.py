@@ -6,6 +6,10 @@ split into its cell's coordinates; eight rounds add to one coordinate a hash of 
 outside [0, N) goes through the rounds again until it is inside ("cycle walking"). The rectangle has fewer
 than sqrt(N) cells too many, so walking is rare.
 
+"block", version 1, is the same arithmetic on two levels, for storage that hates random reads: the corpus is
+cut into blocks of K neighbouring samples (the last one has up to 2 K - 1), the blocks are permuted, and the
+samples inside each. A window of W K positions touches at most W + 1 stored blocks.
+
 References:
     M. Luby, C. Rackoff: How to construct pseudorandom permutations from pseudorandom functions (1988).
     J. Black, P. Rogaway: Ciphers with arbitrary finite domains (2002): the rectangle, cycle walking.
@@ -25,25 +29,26 @@ from numpy.typing import NDArray
 Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 """Positions of one epoch -> indices, both int64 and of any one shape."""
 
-FEISTEL_VERSION = 1
-"""Rises when the values change; a state names the version that it was served with."""
+ORDER_VERSIONS = {"feistel": 1, "block": 1, "numpy": 1, "sequential": 1}
+"""A version rises when an order's values change; a state names the one that it was served with."""
 MAX_SAMPLES = 2**48
 """The round function reduces 40 bits of hash to a coordinate of at most 24 bits."""
 
 _ROUNDS = 8
-_BLOCK = 2**15  # positions per pass: the temporaries of one block stay in the processor's cache
+_PIECE = 2**15  # positions at a time
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S24, _S40 = (np.uint64(shift) for shift in (30, 27, 31, 24, 40))
 
 
-def make_order(name: str, *, num_samples: int, seed: int, epoch: int) -> Order:
+def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samples: int = 1024) -> Order:
     """Return one epoch's order.
 
     Args:
-        name: "feistel", "numpy" or "sequential".
+        name: "feistel", "block", "numpy" or "sequential".
         num_samples: N, the samples of the epoch.
         seed: The run's seed, any integer of at least 0.
         epoch: The epoch, at least 0.
+        block_samples: K, for "block".
 
     Returns:
         A function from positions to indices, both int64 in [0, N), any shape. "feistel" costs no memory;
@@ -58,7 +63,9 @@ def make_order(name: str, *, num_samples: int, seed: int, epoch: int) -> Order:
         return numpy_order(num_samples, seed, epoch)
     if name == "feistel":
         return feistel_order(num_samples, seed, epoch)
-    raise ValueError(f'order must be "feistel", "numpy" or "sequential", got {name!r}.')
+    if name == "block":
+        return block_order(num_samples, seed, epoch, block_samples)
+    raise ValueError(f'order must be "feistel", "block", "numpy" or "sequential", got {name!r}.')
 
 
 def _sequential(positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -72,64 +79,116 @@ def numpy_order(num_samples: int, seed: int, epoch: int) -> Order:
 
 
 def feistel_order(num_samples: int, seed: int, epoch: int) -> Order:
-    """Return the order that this module's docstring describes; N up to 2^48."""
+    """Return the order "feistel" that this module's docstring describes; N up to 2^48."""
     if not 0 < num_samples <= MAX_SAMPLES:
         raise ValueError(f"the feistel order takes 1 to 2^48 samples, got {num_samples:,}.")
-    left = math.isqrt(num_samples - 1) + 1
-    right = -(-num_samples // left)
-    keys = feistel_keys(seed, epoch)
+    keys = round_keys("feistel", seed, epoch)
 
-    def order(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        flat = positions.ravel()
-        indices = np.empty(flat.shape, np.int64)
-        for first in range(0, flat.size, _BLOCK):
-            block = flat[first : first + _BLOCK].astype(np.uint64)
-            indices[first : first + _BLOCK] = _walk(block, num_samples, left, right, keys)
-        return indices.reshape(positions.shape)
+    def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return _walk(positions.astype(np.uint64), num_samples, keys).astype(np.int64)
 
-    return order
+    return _in_pieces(permuted)
 
 
-def feistel_keys(seed: int, epoch: int) -> NDArray[np.uint64]:
+def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> Order:
+    """Return the order "block" that this module's docstring describes; K = block_samples, at least 1."""
+    if not 0 < num_samples <= MAX_SAMPLES or block_samples < 1:
+        raise ValueError(f"a block order takes 1 to 2^48 samples in blocks, got {num_samples:,}.")
+    full = max(num_samples // block_samples, 1) - 1  # blocks of exactly K samples; one more has all the rest
+    rest = num_samples - full * block_samples
+    keys = round_keys("block", seed, epoch)
+    blocks = feistel_order(full, seed, epoch) if full else _sequential
+    first = int(keys[-1] % np.uint64(full + 1)) * block_samples  # the position where the longer block begins
+
+    def in_full(places: NDArray[np.int64]) -> NDArray[np.int64]:
+        block = blocks(places // block_samples)
+        salt = _mixed(block.astype(np.uint64) + np.uint64(1))
+        inner = _walk((places % block_samples).astype(np.uint64), block_samples, keys, salt)
+        return block * block_samples + inner.astype(np.int64)
+
+    def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        in_rest = (positions >= first) & (positions < first + rest)
+        places = np.where(positions < first, positions, positions - rest)  # among the full blocks' samples
+        indices = np.empty(positions.shape, np.int64)
+        indices[~in_rest] = in_full(places[~in_rest])
+        last = _walk((positions[in_rest] - first).astype(np.uint64), rest, keys)
+        indices[in_rest] = full * block_samples + last.astype(np.int64)
+        return indices
+
+    return _in_pieces(permuted)
+
+
+def round_keys(name: str, seed: int, epoch: int) -> NDArray[np.uint64]:
     """Return the eight round keys, uint64; hashed, so that neighbouring seeds and epochs share nothing."""
-    digest = hashlib.blake2b(f"tdstream feistel 1 {seed} {epoch}".encode(), digest_size=8 * _ROUNDS).digest()
+    digest = hashlib.blake2b(f"tdstream {name} 1 {seed} {epoch}".encode(), digest_size=8 * _ROUNDS).digest()
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
+def _in_pieces(order: Order) -> Order:
+    """Apply an order of flat arrays to arrays of any shape, in pieces that stay in the processor's cache."""
+
+    def whole(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        flat = positions.ravel()
+        indices = np.empty(flat.shape, np.int64)
+        for first in range(0, flat.size, _PIECE):
+            indices[first : first + _PIECE] = order(flat[first : first + _PIECE])
+        return indices.reshape(positions.shape)
+
+    return whole
+
+
 def _walk(
-    cells: NDArray[np.uint64], num_samples: int, left: int, right: int, keys: NDArray[np.uint64]
+    cells: NDArray[np.uint64], size: int, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None = None
 ) -> NDArray[np.uint64]:
-    """Apply the rounds, and again to those that left [0, N), until none has."""
-    cells = _rounds(cells, left, right, keys)
-    outside = np.flatnonzero(cells >= num_samples)
+    """Permute cells of [0, size): apply the rounds, and again to those that left it, until none has.
+
+    Args:
+        cells: uint64 [n].
+        size: The cells there are.
+        keys: The eight round keys.
+        salt: For each cell, what makes its permutation another one, uint64 [n].
+    """
+    cells = _rounds(cells, size, keys, salt)
+    outside = np.flatnonzero(cells >= size)
     while outside.size:
-        cells[outside] = _rounds(cells[outside], left, right, keys)
-        outside = outside[cells[outside] >= num_samples]
+        cells[outside] = _rounds(cells[outside], size, keys, None if salt is None else salt[outside])
+        outside = outside[cells[outside] >= size]
     return cells
 
 
-def _rounds(cells: NDArray[np.uint64], left: int, right: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply the eight rounds once; a bijection on [0, left * right)."""
+def _rounds(
+    cells: NDArray[np.uint64], size: int, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None
+) -> NDArray[np.uint64]:
+    """Apply the eight rounds once, in the rectangle of at least `size` cells."""
+    left = math.isqrt(size - 1) + 1
+    right = -(-size // left)
     width = np.uint64(right)
     row = cells // width
     column = cells - row * width
     for key_row, key_column in keys.reshape(-1, 2):
-        _add(row, column, left, key_row)
-        _add(column, row, right, key_column)
+        _add(row, column, left, key_row if salt is None else salt ^ key_row)
+        _add(column, row, right, key_column if salt is None else salt ^ key_column)
     permuted: NDArray[np.uint64] = row * width + column
     return permuted
 
 
-def _add(target: NDArray[np.uint64], other: NDArray[np.uint64], size: int, key: np.uint64) -> None:
+def _add(
+    target: NDArray[np.uint64], other: NDArray[np.uint64], size: int, key: np.uint64 | NDArray[np.uint64]
+) -> None:
     """Replace target by (target + hash(other, key)) mod size; target and the reduced hash are below size."""
-    mixed = other ^ key
-    mixed ^= mixed >> _S30
-    mixed *= _M1
-    mixed ^= mixed >> _S27
-    mixed *= _M2
-    mixed ^= mixed >> _S31
-    mixed >>= _S24
-    mixed *= np.uint64(size)  # 40 bits x at most 24 bits: no overflow
-    mixed >>= _S40
-    target += mixed
+    hashed = _mixed(other ^ key)
+    hashed >>= _S24
+    hashed *= np.uint64(size)  # 40 bits x at most 24 bits: no overflow
+    hashed >>= _S40
+    target += hashed
     target -= np.uint64(size) * (target >= size)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the finaliser's hash of each value; the values are overwritten."""
+    values ^= values >> _S30
+    values *= _M1
+    values ^= values >> _S27
+    values *= _M2
+    values ^= values >> _S31
+    return values

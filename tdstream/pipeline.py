@@ -45,7 +45,8 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         if worker.is_process:
             watch_parent()
         opened = self._clock.open(in_worker=worker.is_process)
-        return PipelineIterator(self, self.splitter.begin(opened.epoch, worker, opened.start), opened)
+        splitter = self.splitter.begin(opened.epoch, worker, opened.start)
+        return PipelineIterator(self, splitter, opened, travels=worker.is_process)
 
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""
@@ -110,16 +111,17 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
 class PipelineIterator(Iterator[dict[str, Tensor]]):
     """One pass over an epoch, for one process; the only thing in a pipeline that moves."""
 
-    def __init__(self, pipeline: Pipeline, splitter: Splitter, opened: Pass) -> None:
+    def __init__(self, pipeline: Pipeline, splitter: Splitter, opened: Pass, *, travels: bool) -> None:
         self._pipeline = pipeline
         self._splitter = splitter
         self._opened = opened
+        self._travels = travels
         self._end_noted = False
 
     def __next__(self) -> dict[str, Tensor]:
         """Return the next batch or sample of this stream."""
         self._note_end()  # of an epoch that has no item at all
-        item = self._pipeline.collate(self._splitter.next())
+        item = self._pipeline.collate(self._splitter.next(), travels=self._travels)
         self._note_end()
         return item
 

@@ -12,6 +12,7 @@ from tdstream.state import STATE_KEY, STATE_VERSION, unseal
 _SNAPSHOT = "_snapshot"  # names inside StatefulDataLoader's state, which has no interface to ask
 _FETCHER = "fetcher_state"
 _ITERATOR = "dataset_iter_state"
+_CUT = "this StatefulDataLoader's state was not made over a tdstream pipeline, or was cut."
 
 
 def portable_state(
@@ -94,19 +95,23 @@ def _snapshots(value: object) -> Iterator[dict[str, Any]]:
 
 def _portable(snapshot: dict[str, Any]) -> dict[str, Any]:
     if STATE_KEY in snapshot and "position" in snapshot:
+        open_portable(snapshot)
         return snapshot
     stream, batches = _stream_of(snapshot)
     nodes = unseal(stream)
     cursor = nodes.get("splitter", {})
-    if not cursor.get("batch_size"):
+    if cursor.get("batch_size") == 0:
         raise StateError(
             "this state counts single samples in each worker's stream; how many of them the trainer was "
             "given is known only to the loader that batched them, so it has no position in the global order. "
             "Resume it with the same ranks and workers, or use build(..., batch_size=...)."
         )
-    global_batch = cursor["batch_size"] * cursor["dp_world_size"]
-    epoch, position = cursor["epoch"], cursor["start"] + batches * global_batch
-    dealing = {name: cursor[name] for name in ("batch_size", "dp_world_size", "tail")}
+    try:
+        dealing = {name: cursor[name] for name in ("batch_size", "dp_world_size", "tail")}
+        position = cursor["start"] + batches * dealing["batch_size"] * dealing["dp_world_size"]
+        epoch = cursor["epoch"]
+    except (KeyError, TypeError):
+        raise StateError(_CUT) from None
     identities = {name: dict(part) for name, part in nodes.items() if name != "splitter"}
     return portable_state(epoch, position, identities, dealing)
 
@@ -124,9 +129,7 @@ def _stream_of(snapshot: dict[str, Any]) -> tuple[dict[str, Any], int]:
             )
         return snapshot[_FETCHER][_ITERATOR], snapshot["_num_yielded"]
     except (KeyError, TypeError):
-        raise StateError(
-            "this StatefulDataLoader's state was not made over a tdstream pipeline, or was cut."
-        ) from None
+        raise StateError(_CUT) from None
 
 
 def legs_of(
@@ -136,11 +139,27 @@ def legs_of(
 
     A state without a history (of `position_of`) is taken for a run whose epochs were all served whole, with
     the geometry that it names.
+
+    Raises:
+        StateError: If it was cut or changed.
     """
-    global_batch = max(dealing.get("batch_size") or 1, 1) * max(dealing.get("dp_world_size") or 1, 1)
-    if "history" in dealing:
-        legs = [Leg(*leg) for leg in dealing["history"]]
-        return dealing["step"], dealing["batches_done"], legs
+    try:
+        global_batch = max(dealing.get("batch_size", 1), 1) * max(dealing.get("dp_world_size", 1), 1)
+        if position > num_samples + global_batch:
+            raise ValueError(f"position {position:,} of {num_samples:,} samples")
+        if "history" not in dealing:
+            return _guessed(dealing, epoch, position, num_samples, global_batch)
+        legs = [Leg(*map(int, leg)) for leg in dealing["history"]]
+        return int(dealing["step"]), int(dealing["batches_done"]), legs or [Leg(0, 0, 0, global_batch)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the state's splitter part was cut or changed ({type(error).__name__}: {error})."
+        ) from None
+
+
+def _guessed(
+    dealing: dict[str, Any], epoch: int, position: int, num_samples: int, global_batch: int
+) -> tuple[int, int, list[Leg]]:
     whole = num_samples // global_batch if dealing.get("tail") != "wrap" else -(-num_samples // global_batch)
     done = -(-position // global_batch)
     return epoch * whole + done, done, [Leg(0, 0, 0, global_batch)]

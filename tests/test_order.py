@@ -95,7 +95,7 @@ def test_the_numpy_order_is_the_reference_loaders():
 
 def test_an_unknown_order_is_refused():
     """The sentence names the orders there are."""
-    with pytest.raises(ValueError, match='order must be "feistel", "numpy" or "sequential", got \'random\''):
+    with pytest.raises(ValueError, match='order must be "feistel", "block", "numpy" or "sequential", got \'random\''):
         make_order("random", num_samples=3, seed=0, epoch=0)
 
 

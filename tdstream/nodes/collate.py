@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tdstream.batch import Batch
+from tdstream.batch import Batch, PackedBatch
 from tdstream.node import Rows
 from tdstream.state import differences, refuse
 
@@ -29,12 +29,18 @@ class Collate:
     def __repr__(self) -> str:
         return f"Collate({'batches' if self.batched else 'samples'})"
 
-    def __call__(self, rows: Rows) -> dict[str, Tensor]:
-        """Return {"input_ids", "labels"}, int64 and contiguous: [B, T], or [T] each of a sample."""
-        input_ids, labels = _as_tensor(rows[:, :-1]), _as_tensor(rows[:, 1:])
+    def __call__(self, rows: Rows, *, travels: bool = False) -> dict[str, Tensor]:
+        """Return {"input_ids", "labels"}, int64 and contiguous: [B, T], or [T] each of a sample.
+
+        Args:
+            rows: Samples in the storage type, [B, T + 1]; one row where items are samples.
+            travels: Whether the item goes to another process; a batch then goes as its rows.
+        """
+        if self.batched and travels:
+            return PackedBatch(inputs_and_labels, rows)
         if self.batched:
-            return Batch(input_ids=input_ids, labels=labels)
-        return {"input_ids": input_ids[0], "labels": labels[0]}
+            return Batch(inputs_and_labels(rows))
+        return {name: tensor[0] for name, tensor in inputs_and_labels(rows).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides an item's form."""
@@ -51,6 +57,11 @@ class Collate:
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
+
+
+def inputs_and_labels(rows: Rows) -> dict[str, Tensor]:
+    """Return the int64 tensors [B, T] of rows [B, T + 1]: the first T tokens, and the last T."""
+    return {"input_ids": _as_tensor(rows[:, :-1]), "labels": _as_tensor(rows[:, 1:])}
 
 
 def _as_tensor(tokens: Rows) -> Tensor:

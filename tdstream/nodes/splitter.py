@@ -115,8 +115,8 @@ class Splitter:
     @property
     def exhausted(self) -> bool:
         """Whether this stream has handed out all its items; derived, so that a restored end stays an end."""
-        left: int = self._dealing.num_items - self._step
-        return left <= 0
+        done: bool = self._step >= self._num_items
+        return done
 
     @property
     def ends_epoch(self) -> bool:
@@ -164,6 +164,7 @@ class Splitter:
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
         self._epoch, self._start, self._step = epoch, start, 0
         self._dealing = self._deal(start, worker)
+        self._num_items = self._dealing.num_items
         self._ahead: tuple[int, NDArray[np.int64]] = (
             0,
             np.empty((0, 0), np.int64),
@@ -185,7 +186,7 @@ class Splitter:
         """Return the sample indices of an item, [batch_size] or [1], from a block computed ahead."""
         first, indices = self._ahead
         if not first <= item < first + len(indices):
-            count = min(max(_LOOK_AHEAD // (self.batch_size or 1), 1), self._dealing.num_items - item)
+            count = min(max(_LOOK_AHEAD // (self.batch_size or 1), 1), self._num_items - item)
             first, indices = item, self.upstream.indices(self._dealing.positions(item, count), self._epoch)
             self._ahead = (first, indices)
         item_indices: NDArray[np.int64] = indices[item - first]
