@@ -152,19 +152,19 @@ class ShardSource:
 
 
 def _check_sizes(directory: Path, chunks: Sequence[Chunk], sizes: Mapping[str, int], itemsize: int) -> None:
-    for chunk in chunks:
-        path, size = directory / chunk.file, sizes.get(chunk.file)
+    for file, tokens in chunks:
+        size = sizes.get(file)
+        if size == tokens * itemsize:
+            continue
+        path = directory / file
         if size is None:
-            raise CorpusNotFoundError(
-                f"{path} is missing; {META_FILE} promises {chunk.tokens:,} tokens in it."
-            )
+            raise CorpusNotFoundError(f"{path} is missing; {META_FILE} promises {tokens:,} tokens in it.")
         if size % itemsize:
             raise CorpusError(_not_a_multiple(path, size, itemsize))
-        if size != chunk.tokens * itemsize:
-            raise CorpusError(
-                f"{path}: {META_FILE} promises {chunk.tokens:,} tokens, the file holds {size // itemsize:,}. "
-                f"It was probably cut or changed while copying; copy it again."
-            )
+        raise CorpusError(
+            f"{path}: {META_FILE} promises {tokens:,} tokens, the file holds {size // itemsize:,}. "
+            f"It was probably cut or changed while copying; copy it again."
+        )
 
 
 def _not_a_multiple(path: Path, size: int, itemsize: int) -> str:
