@@ -13,7 +13,7 @@ from pathlib import Path
 
 VOCAB_SIZE = 2048
 _END_OF_TEXT = "<|endoftext|>"
-_TOKENS_PER_SHARD = 100_000  # several shards, so that samples cross borders
+_TOKENS_PER_SHARD = 25_000  # several shards, so that samples cross borders
 
 
 def make_corpus(directory: Path, text_bytes: int) -> Path:

@@ -61,7 +61,7 @@ def run_job(arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill |
     Args:
         arguments: The trainer's flags, without --log_dir.
         num_ranks: Processes to train with.
-        log_dir: Made for this run.
+        log_dir: Made for this run. What killed processes leave behind lands beside it.
         kill: When to kill the job; None lets it end.
 
     Raises:
@@ -91,7 +91,7 @@ class _Job:
         with (log_dir / "output.txt").open("w") as output:
             self._torchrun = subprocess.Popen(
                 command,
-                env={**os.environ, "OMP_NUM_THREADS": "1", _MARK: self._mark},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(log_dir.parent), _MARK: self._mark},
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
