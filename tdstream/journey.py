@@ -9,7 +9,7 @@ batches left out. So a few numbers say which samples any step had, or will have.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 Left = Callable[[int, int], int]  # (position, G) -> global batches to the end of the epoch
 
@@ -25,6 +25,8 @@ class Leg:
     position: int
     global_batch: int
     """G, samples of a step over all ranks."""
+    batch_size: int = 0
+    """B, those of one rank; 0 where it is unknown."""
 
 
 class Journey:
@@ -34,15 +36,17 @@ class Journey:
         num_samples: N, positions of an epoch.
         global_batch: G, samples of a step over all ranks.
         wrap: Whether an epoch's last incomplete global batch is filled, not left out.
+        batch_size: B, samples of a step on one rank; only noted, to tell later which rank had what.
     """
 
-    def __init__(self, *, num_samples: int, global_batch: int, wrap: bool) -> None:
+    def __init__(self, *, num_samples: int, global_batch: int, wrap: bool, batch_size: int = 0) -> None:
         self.num_samples, self.global_batch, self.wrap = num_samples, global_batch, wrap
+        self.batch_size = batch_size
         self.step = 0
         self.batches_done = 0
         self.turn = 0
         self.failed = False
-        self.legs = [Leg(0, 0, 0, global_batch)]
+        self.legs = [Leg(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
         self._served_by = (
             global_batch  # the G of this place: what it left out at an epoch's end stays left out
@@ -196,11 +200,12 @@ class Journey:
         return self.legs
 
     def _leg(self, step: int, place: tuple[int, int]) -> Leg:
-        return Leg(step, *place, self.global_batch)
+        return Leg(step, *place, self.global_batch, self.batch_size)
 
     def _along(self, leg: Leg, step: int) -> Leg:
         """Return the place of a step on a leg, as a leg that begins there."""
-        return Leg(step, *_locate(leg, step - leg.step, self._left), leg.global_batch)
+        place = _locate(leg, step - leg.step, self._left)
+        return replace(leg, step=step, epoch=place[0], position=place[1])
 
     def _left(self, position: int, global_batch: int) -> int:
         """Return the global batches from a position to the end of an epoch."""

@@ -13,6 +13,7 @@ from tdstream.build import build
 from tdstream.errors import ConfigError
 from tdstream.handout import Handout
 from tdstream.journey import Journey
+from tdstream.locate import Located, locate_step
 from tdstream.pipeline import Pipeline
 from tdstream.portable import legs_of, open_portable, portable_state
 from tdstream.quirks import hook_sampler, set_vital_silenced
@@ -104,6 +105,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             num_samples=pipeline.total_samples,
             global_batch=splitter.batch_size * splitter.topology.dp_world_size,
             wrap=splitter.tail == "wrap",
+            batch_size=splitter.batch_size,
         )
         self._begun = 0  # the pipeline's number of the last pass that was opened here
         hook_sampler(self.sampler, self, lambda own, epoch: own._follow(epoch))
@@ -182,6 +184,19 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             ConfigError: If the number is not an integer of at least 0.
         """
         self._journey.skip(_whole("num_batches", num_batches))
+
+    def locate(self, step: int, rank: int | None = None) -> Located:
+        """Say which samples a past or future step of this run had or will have; nothing is read.
+
+        Args:
+            step: The step, counted from 0 over the whole run, as in `self.step`.
+            rank: Only the rows of this data-parallel rank; None means the global batch.
+
+        Raises:
+            ConfigError: If the step lies before what the state remembers, or there is no such rank.
+        """
+        identities = self._pipeline.identities()
+        return locate_step(self._journey, identities, _whole("step", step), rank, self._pipeline.shards())
 
     def _follow(self, epoch: int) -> None:
         """Follow a trainer's own count of epochs, forward only: it may begin at 0 again in a resumed run."""

@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from tdstream.clock import EpochClock, Pass
-from tdstream.errors import StateError
+from tdstream.errors import ConfigError, StateError
 from tdstream.node import Node
 from tdstream.nodes.collate import Collate
+from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
 from tdstream.state import refuse, seal, unseal
 from tdstream.topology import current_worker
@@ -97,6 +98,13 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         refuse(
             [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=self.strict
         )
+
+    def shards(self) -> tuple[list[str], list[int]]:
+        """Return the shards' file names, and their offsets in the stream of tokens with one more entry."""
+        source = self.indexed[0]
+        if not isinstance(source, ShardSource):
+            raise ConfigError("this pipeline does not read shards.")
+        return source.files, source.offsets.tolist()
 
     @property
     def total_samples(self) -> int:

@@ -162,4 +162,4 @@ def _guessed(
 ) -> tuple[int, int, list[Leg]]:
     whole = num_samples // global_batch if dealing.get("tail") != "wrap" else -(-num_samples // global_batch)
     done = -(-position // global_batch)
-    return epoch * whole + done, done, [Leg(0, 0, 0, global_batch)]
+    return epoch * whole + done, done, [Leg(0, 0, 0, global_batch, dealing.get("batch_size", 0))]

@@ -15,8 +15,8 @@ FLOORS = (
     {"topology", "node", "state", "clock", "dealing", "watchdog", "journey", "portable", "quirks"},
     {"corpus"},
     {"nodes", "text"},
-    {"pipeline", "build", "handout"},
-    {"loader", "compat", "preparation", "progress"},
+    {"pipeline", "build", "handout", "locate"},
+    {"loader", "compat", "preparation", "progress", "statefile"},
     {"cli", "integrations"},
 )
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle

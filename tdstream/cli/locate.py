@@ -1,0 +1,107 @@
+"""Offer ``tdstream locate``: print which tokens a step of a run had, or will have."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tdstream.cli.prepare import whole_number
+from tdstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tdstream.locate import Located, LocatedSample
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand ``locate``.
+
+    Args:
+        commands: The subparsers of the command.
+    """
+    parser = commands.add_parser(
+        "locate",
+        help="print which tokens a step had or will have",
+        description="Print which samples and tokens a past or future step of a run has, from its state.",
+    )
+    parser.add_argument("--state", type=Path, required=True, help="the checkpoint, as for 'tdstream state'")
+    parser.add_argument(
+        "--step", type=whole_number, required=True, help="the step, counted from 0 over the run"
+    )
+    parser.add_argument("--rank", type=whole_number, help="only the rows of this data-parallel rank")
+    parser.add_argument("--data", type=Path, help="the corpus directory; needed for --decode")
+    parser.add_argument("--decode", action="store_true", help="print the text, too")
+    parser.add_argument("--tokenizer", help="to decode with; default the one that meta.json names")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the samples of a step.
+
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code, 0.
+    """
+    from tdstream.locate import journey_of, locate_step  # noqa: PLC0415 - imports torch
+    from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
+    from tdstream.statefile import read_state  # noqa: PLC0415
+
+    if arguments.decode and arguments.data is None:
+        raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
+    journey, nodes = journey_of(read_state(arguments.state))
+    shards, texts = None, None
+    if arguments.data is not None:
+        source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
+        source.load_state_dict(nodes["source"])
+        shards = source.files, source.offsets.tolist()
+    located = locate_step(journey, nodes, arguments.step, arguments.rank, shards)
+    if arguments.decode:
+        texts = _texts(arguments, nodes, located)
+    _print(located, texts, as_json=arguments.json)
+    return 0
+
+
+def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Located) -> list[str]:
+    """Return the text of each located sample."""
+    import numpy as np  # noqa: PLC0415
+
+    from tdstream.corpus.meta import META_FILE, read_meta  # noqa: PLC0415
+    from tdstream.nodes.memmap_reader import MemmapReader  # noqa: PLC0415
+    from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
+    from tdstream.preparation.tokenizer import load_tokenizer  # noqa: PLC0415
+
+    meta = arguments.data / META_FILE
+    name = arguments.tokenizer or (read_meta(meta).tokenizer_name_or_path if meta.exists() else "")
+    if not name:
+        raise ConfigError(f"{arguments.data} does not name its tokenizer; name one with --tokenizer.")
+    tokenizer = load_tokenizer(name)
+    source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
+    reader = MemmapReader(source, seq_len=nodes["reader"]["seq_len"], stride=nodes["reader"]["stride"])
+    rows = reader.read(np.array([sample.index for sample in located.samples], np.int64))
+    return [str(tokenizer.decode(row.tolist())) for row in rows]
+
+
+def _print(located: Located, texts: list[str] | None, *, as_json: bool) -> None:
+    if as_json:
+        rows = [asdict(sample) for sample in located.samples]
+        for row, text in zip(rows, texts or [], strict=False):
+            row["text"] = text
+        print(json.dumps({"step": located.step, "epoch": located.epoch, "samples": rows}, indent=2))
+        return
+    print(f"step {located.step:,}, epoch {located.epoch:,}, {len(located.samples):,} samples")
+    for number, sample in enumerate(located.samples):
+        print(_line(sample))
+        if texts is not None:
+            print(f"    {texts[number]!r}")
+
+
+def _line(sample: LocatedSample) -> str:
+    places = ", ".join(f"{p.shard} {p.first:,}..{p.first + p.tokens - 1:,}" for p in sample.pieces)
+    rank = f"rank {sample.rank}  " if sample.rank >= 0 else ""
+    first = f"tokens from {sample.first_token:,}"
+    return f"  {rank}position {sample.position:,}  sample {sample.index:,}  {first}  {places}"

@@ -1,0 +1,68 @@
+"""Offer ``tdstream state``: print where a checkpoint stands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand ``state``.
+
+    Args:
+        commands: The subparsers of the command.
+    """
+    parser = commands.add_parser(
+        "state",
+        help="print where a checkpoint's loader stands",
+        description="Print epoch, position, tokens, percent and identities of the loader state in a "
+        "checkpoint: a file of torch.save, JSON, or a torch.distributed.checkpoint directory.",
+    )
+    parser.add_argument("file", type=Path, help="the checkpoint")
+    parser.add_argument("--json", action="store_true", help="print the portable state itself, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the state.
+
+    Args:
+        arguments: The parsed command line.
+
+    Returns:
+        The exit code, 0.
+    """
+    from tdstream.statefile import read_state  # noqa: PLC0415 - imports torch, which --help need not wait for
+
+    state = read_state(arguments.file)
+    print(json.dumps(state, indent=2) if arguments.json else describe(state))
+    return 0
+
+
+def describe(state: dict[str, Any]) -> str:
+    """Return a portable state as lines for people.
+
+    Args:
+        state: The portable state.
+    """
+    from tdstream.locate import num_samples_of  # noqa: PLC0415
+
+    nodes, position = state["nodes"], state["position"]
+    samples, seq_len = num_samples_of(nodes), nodes["reader"]["seq_len"]
+    dealing = nodes["splitter"]
+    lines = [
+        ("epoch", f"{state['epoch']:,}"),
+        ("position", f"{position:,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
+        ("tokens", f"{position * seq_len:,} of {samples * seq_len:,} in this epoch"),
+    ]
+    if "step" in dealing:
+        lines.append(("step", f"{dealing['step']:,} ({dealing['batches_done']:,} in this epoch)"))
+    lines += [(name, _fields(part)) for name, part in nodes.items()]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+
+
+def _fields(part: dict[str, Any]) -> str:
+    return "  ".join(f"{name}={value!r}" for name, value in part.items() if name != "history")

@@ -1,0 +1,156 @@
+"""Say which tokens were in a step, from a state alone: nothing is read and nothing is run."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tdstream.errors import ConfigError
+from tdstream.journey import Journey, Leg
+from tdstream.order import make_order
+from tdstream.portable import legs_of, open_portable
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive tokens of one shard."""
+
+    shard: str
+    """The shard's file name."""
+    first: int
+    """The first token's place in the shard."""
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedSample:
+    """One row of a batch."""
+
+    rank: int
+    """The data-parallel rank that had it; -1 where the state does not tell."""
+    position: int
+    """Its place in the epoch's served order."""
+    index: int
+    """Its place in the stored order: sample index starts at token index * stride."""
+    first_token: int
+    """Its first token's place in the corpus read as one stream."""
+    pieces: tuple[Piece, ...]
+    """Where its seq_len + 1 tokens lie; empty where the state cannot tell and no corpus was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What a step had, or will have."""
+
+    step: int
+    epoch: int
+    samples: tuple[LocatedSample, ...]
+
+
+def journey_of(state: dict[str, Any]) -> tuple[Journey, dict[str, dict[str, Any]]]:
+    """Return the journey and the identities of a portable state.
+
+    Raises:
+        StateError: If it is none, or was cut.
+    """
+    epoch, position, nodes = open_portable(state)
+    num_samples = num_samples_of(nodes)
+    step, done, legs = legs_of(nodes["splitter"], epoch, position, num_samples)
+    wrap = nodes["splitter"].get("tail") == "wrap"
+    last = legs[-1]
+    journey = Journey(
+        num_samples=num_samples, global_batch=last.global_batch, wrap=wrap, batch_size=last.batch_size
+    )
+    journey.restore((epoch, position), step, done, legs)
+    return journey, nodes
+
+
+def num_samples_of(nodes: dict[str, dict[str, Any]]) -> int:
+    """Return N, the samples of an epoch, from the identities in a state."""
+    seq_len, stride = nodes["reader"]["seq_len"], nodes["reader"]["stride"]
+    return int((nodes["source"]["total_tokens"] - seq_len - 1) // stride + 1)
+
+
+def locate_step(
+    journey: Journey,
+    nodes: dict[str, dict[str, Any]],
+    step: int,
+    rank: int | None = None,
+    shards: tuple[Sequence[str], Sequence[int]] | None = None,
+) -> Located:
+    """Return what a step had, or will have.
+
+    Args:
+        journey: Where the run stands, and how it came there.
+        nodes: The identities of the pipeline's nodes.
+        step: The step, counted from 0 over the whole run.
+        rank: Only this data-parallel rank's rows; None means the global batch.
+        shards: File names, and offsets with one more entry, of the corpus; by default what the state tells.
+
+    Raises:
+        ConfigError: If the step is older than what the state remembers, or there is no such rank.
+    """
+    try:
+        leg = journey.locate(step)
+    except LookupError as error:
+        raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
+    positions = _positions(leg, rank) % journey.num_samples
+    order = nodes["permutation"]
+    permuted = make_order(
+        order["order"],
+        num_samples=journey.num_samples,
+        seed=order["seed"],
+        epoch=leg.epoch,
+        block_samples=order.get("block_samples") or 1,
+    )(positions)
+    shards = shards or shards_of(nodes["source"])
+    length, stride = nodes["reader"]["seq_len"] + 1, nodes["reader"]["stride"]
+    first_row = 0 if rank is None else rank * leg.batch_size
+    samples = [
+        LocatedSample(
+            rank=(first_row + row) // leg.batch_size if leg.batch_size else -1,
+            position=position,
+            index=index,
+            first_token=index * stride,
+            pieces=_pieces(shards, index * stride, length),
+        )
+        for row, (position, index) in enumerate(zip(positions.tolist(), permuted.tolist(), strict=True))
+    ]
+    return Located(step, leg.epoch, tuple(samples))
+
+
+def shards_of(source: dict[str, Any]) -> tuple[Sequence[str], Sequence[int]]:
+    """Return names and offsets of the shards as far as a state tells; names by the format's rule."""
+    runs = [run.split("x") for run in source["shard_tokens"].split()]
+    sizes = [int(size) for size, count in runs for _ in range(int(count))]
+    return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
+
+
+def _positions(leg: Leg, rank: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the positions of a step, or of one rank's part of it."""
+    if rank is None:
+        return np.arange(leg.position, leg.position + leg.global_batch, dtype=np.int64)
+    if not leg.batch_size:
+        raise ConfigError("the state does not tell how that step was dealt out to ranks; leave rank out.")
+    ranks = leg.global_batch // leg.batch_size
+    if not 0 <= rank < ranks:
+        raise ConfigError(f"rank must be 0 to {ranks - 1} at step {leg.step:,}, got {rank}.")
+    first = leg.position + rank * leg.batch_size
+    return np.arange(first, first + leg.batch_size, dtype=np.int64)
+
+
+def _pieces(shards: tuple[Sequence[str], Sequence[int]], first: int, tokens: int) -> tuple[Piece, ...]:
+    """Return where tokens first, first + 1, ... of the stream lie."""
+    names, offsets = shards
+    pieces = []
+    while tokens and len(names):
+        shard = bisect_right(offsets, first) - 1
+        here = min(offsets[shard + 1] - first, tokens)
+        pieces.append(Piece(names[shard], first - offsets[shard], here))
+        first, tokens = first + here, tokens - here
+    return tuple(pieces)
