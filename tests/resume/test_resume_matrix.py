@@ -54,7 +54,7 @@ def test_the_covering_cells_contain_every_pair_of_values() -> None:
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_restored_loader_hands_out_exactly_the_rest(cell: Cell, restored: dict[Cell, Any]) -> None:
-    """The rest of the saved epoch and the next two must be the truth, in a process that only has the state."""
+    """The rest of the saved epoch and the next two must be the truth, in a process with only the state."""
     assert restored[cell] == as_json(expected_after(cell))
 
 
