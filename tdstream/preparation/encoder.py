@@ -49,7 +49,8 @@ class HfEncoder:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._backend = _backend_of(tokenizer)
-        if self._backend is not None and self._by_backend(_PROBES) != self._by_call(_PROBES):
+        probes = [*_PROBES, f"a{tokenizer.eos_token}b"]
+        if self._backend is not None and self._by_backend(probes) != self._by_call(probes):
             self._backend = None
 
     def encode(self, texts: list[str]) -> Encoded:
@@ -81,7 +82,7 @@ class HfEncoder:
 
 
 def _backend_of(tokenizer: Any) -> Any:
-    """Return the backend of a fast tokenizer, set as a plain call sets it; None if calling it may differ."""
+    """Return the backend of a fast tokenizer, cutting and padding nothing; None if calling it may differ."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     plain = all(
@@ -93,5 +94,4 @@ def _backend_of(tokenizer: Any) -> Any:
         return None
     backend.no_truncation()
     backend.no_padding()
-    backend.encode_special_tokens = bool(getattr(tokenizer, "split_special_tokens", False))
     return backend

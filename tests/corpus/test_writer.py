@@ -408,6 +408,14 @@ class TestKill:
 
         assert contents(output).keys() == {"chunk_000000.bin", "chunk_000001.bin", "meta.json"}
 
+    def test_the_next_start_gives_the_room_back(self, tmp_path: Path) -> None:
+        """What a killed run left is removed before the next one writes, not after."""
+        (tmp_path / ".preparing").mkdir()
+        for name in ("lock", "chunk_000000.bin", "chunk_000001.bin.tmp", "meta.json.tmp"):
+            (tmp_path / ".preparing" / name).write_bytes(b"left")
+        with CorpusWriter(tmp_path, plan(4)):
+            assert names(tmp_path / ".preparing") == ["lock"]
+
     def test_foreign_files_in_the_staging_directory_are_kept(self, tmp_path: Path) -> None:
         """A .preparing directory that holds what no preparation wrote is refused."""
         (tmp_path / ".preparing").mkdir()
@@ -459,6 +467,34 @@ class TestFullDisk:
             resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
             signal.signal(signal.SIGXFSZ, old_handler)
         assert names(tmp_path) == []
+
+    def test_a_shard_is_durable_before_it_has_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each shard's bytes are on disk before it is renamed: a power cut leaves no name without bytes."""
+        done: list[str] = []
+        real_fsync, real_replace = os.fsync, os.replace
+
+        def fsync(descriptor: int) -> None:
+            done.append("sync " + Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+            real_fsync(descriptor)
+
+        def replace(old: Path, new: Path) -> None:
+            done.append("name " + Path(old).name)
+            real_replace(old, new)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "replace", replace)
+        write(tmp_path / "out", list(range(5)))
+
+        for number in (0, 1):
+            synced = done.index(f"sync chunk_00000{number}.bin.tmp")
+            assert done[synced + 1] == f"name chunk_00000{number}.bin.tmp"
+        assert (
+            done.index("sync .preparing")
+            < done.index("sync meta.json.tmp")
+            < done.index("name meta.json.tmp")
+        )
 
     def test_no_space_when_the_file_is_made_durable(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

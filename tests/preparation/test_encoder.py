@@ -106,12 +106,17 @@ class TestHfEncoder:
         )
         plain = AutoTokenizer.from_pretrained(tokenizer_dir)(TEXTS, add_special_tokens=False)["input_ids"]
 
-        assert split(HfEncoder(AutoTokenizer.from_pretrained(tmp_path)).encode(TEXTS)) == plain
+        encoder = HfEncoder(AutoTokenizer.from_pretrained(tmp_path))
+
+        assert encoder._backend is not None
+        assert split(encoder.encode(TEXTS)) == plain
 
     def test_split_special_tokens(self, tokenizer_dir: Path) -> None:
         """A tokenizer that is set to take special tokens apart does so here too."""
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir, split_special_tokens=True)
-        ids = HfEncoder(tokenizer).encode([EOS]).ids.tolist()
+        encoder = HfEncoder(tokenizer)
+        ids = encoder.encode([EOS]).ids.tolist()
+        assert encoder._backend is not None
         assert ids == tokenizer([EOS], add_special_tokens=False)["input_ids"][0]
         assert len(ids) > 1
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import hashlib
+import inspect
 import json
 import logging
 import random
@@ -243,6 +245,17 @@ class TestSelection:
         expected = expected_tokens(tokenizer_dir, TEXTS[:max_samples], "<u2")
         assert corpus_bytes(tmp_path / "out") == expected.tobytes()
         assert result.counts.documents == min(max_samples, len(TEXTS))
+
+    def test_nothing_of_a_stream_that_was_left_early_remains(self, tmp_path: Path, prepare: Prepare) -> None:
+        """No reader lives on: one that does when the interpreter ends can abort it."""
+        pq.write_table(pa.table({"text": ["a"] * 5000}), tmp_path / "a.parquet", row_group_size=100)
+        gc.disable()  # What goes now goes because the source is closed, not by chance.
+        try:
+            prepare(tmp_path / "a.parquet", max_samples=5)
+        finally:
+            gc.enable()
+        readers = [item for item in gc.get_objects() if getattr(item, "__name__", "") == "_generate_tables"]
+        assert [reader for reader in readers if inspect.isgenerator(reader)] == []
 
     def test_directory(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
         """A directory is read file by file in the order of the names; text files are one document each."""
