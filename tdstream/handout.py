@@ -53,6 +53,11 @@ class Handout(Iterator[Batch]):
         self._journey.hand_out()
         return batch
 
+    def __del__(self) -> None:
+        """Note that a loop was left early: its iterator goes with it."""
+        if self._turn == self._journey.turn:
+            self._journey.finish()
+
     def _opened(self) -> Iterator[Batch]:
         """Open the pass, or open it again where batches were left out; behind the epoch's end it is over."""
         again = self._batches is not None

@@ -54,12 +54,12 @@ class Journey:
         self._held = False  # whether the next pass goes on at this place rather than begin an epoch
         self._running = False  # whether a pass has begun and has not been seen to end
         self._chosen: int | None = None
-        self._choice_is_news = False  # whether nothing has been handed out since
 
     @property
     def place(self) -> tuple[int, int]:
         """The epoch, and the position in it up to which samples were handed out or left out."""
-        return self._next_place() if self._chosen is not None and self._choice_is_news else self._place
+        chosen = self._chosen is not None and not (self._running and not self.complete)
+        return self._next_place() if chosen else self._place
 
     @property
     def served_epoch(self) -> int:
@@ -104,7 +104,7 @@ class Journey:
 
     def choose(self, epoch: int) -> None:
         """Choose the epoch of the next pass; a place that is held in this very epoch is kept."""
-        self._chosen, self._choice_is_news = epoch, True
+        self._chosen = epoch
 
     def fail(self) -> None:
         """End this turn; the next pass goes on at this place."""
@@ -127,7 +127,7 @@ class Journey:
 
     def resume(self) -> tuple[int, int]:
         """Go on with the running pass, behind batches left out; what was chosen is for the next one."""
-        self._held = self._choice_is_news = False
+        self._held = False
         return self._place
 
     def hand_out(self) -> None:
@@ -135,17 +135,16 @@ class Journey:
         self.step += 1
         self.batches_done += 1
         self._place = (self._place[0], self._place[1] + self.global_batch)
-        self._choice_is_news = False
 
     def skip(self, count: int) -> None:
         """Leave out the next global batches, over an epoch's end if they are many."""
-        news = self._chosen is not None and self._choice_is_news and not self._running
-        place = self._next_place() if news or self.complete else self._place
+        ahead = self._chosen is not None and not self._running
+        place = self._next_place() if ahead or self.complete else self._place
         done = self.batches_done if place == self._place else 0
         target = _locate(Leg(0, *place, self.global_batch), count, self._left)
         self.batches_done = done + count if target[0] == place[0] else target[1] // self.global_batch
         self._go(target)
-        self._held, self._chosen = True, None if news else self._chosen
+        self._held, self._chosen = True, None if ahead else self._chosen
 
     def locate(self, step: int) -> Leg:
         """Return the place of any past or future step, as a leg that begins there.
