@@ -38,11 +38,11 @@ def test_alone_it_reads_one_epoch(make_corpus):
     assert "Warning" not in done.stderr
 
 
-def test_under_torchrun_ranks_share_the_epoch(make_corpus):
+def test_under_torchrun_ranks_share_the_epoch(make_corpus, tmp_path):
     """Two ranks read 12 batches of 4 each, other ones, and one bar counts to 12."""
     flags = ["--data_path", str(make_corpus(700, 330)), "--seq_len", "9", "--batch_size", "4"]
 
-    done = run_demo(*flags, "--num_workers", "2", launcher=TORCHRUN)
+    done = run_demo(*flags, "--num_workers", "2", launcher=[*TORCHRUN, f"--log_dir={tmp_path / 'torchrun'}"])
 
     assert done.returncode == 0, done.stderr
     assert bars(done.stderr)[-1] == "100% 12/12"
