@@ -76,8 +76,13 @@ class Job:
 def main() -> None:
     """Train under torchrun."""
     strict_warnings()
-    dist.init_process_group("gloo")
-    job = Job(json.loads(sys.argv[1]))
+    options = json.loads(sys.argv[1])
+    # A meeting place of its own for every attempt: in torchrun's store the dead still have addresses.
+    attempt = f"{os.environ['TORCHELASTIC_RUN_ID']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(str(Path(options["out"]) / attempt), world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    job = Job(options)
     job.resume()
     job.train()
     dist.destroy_process_group()

@@ -84,7 +84,7 @@ OTHER_KILLS = [
 
 
 def orphans_of(kills: list[tuple[str, signal.Signals, bool]], corpus: Path, out: Path) -> dict[str, int]:
-    """Kill one trainer of each kind; return how many processes are left of each after two seconds."""
+    """Kill one trainer of each kind; return how many processes are left of each after three seconds."""
     kinds = json.dumps([[method, busy] for method, _, busy in kills])
     command = [sys.executable, str(HERE / "resume_processes.py"), str(corpus), str(out), kinds]
     files = [out / f"trainer{number}" for number in range(len(kills))]
@@ -97,7 +97,7 @@ def orphans_of(kills: list[tuple[str, signal.Signals, bool]], corpus: Path, out:
                 family = descendants(trainer["pid"])
                 assert set(trainer["workers"]) <= {pid for pid, _ in family}
                 os.kill(trainer["pid"], sent)
-                wait_until(lambda family=family: not any(map(is_alive, family)), 2.0)
+                wait_until(lambda family=family: not any(map(is_alive, family)), 3.0)
                 left[f"{method}, {sent.name}, {busy=}"] = sum(map(is_alive, family))
         finally:
             for process in descendants(nursery.pid):
@@ -108,7 +108,7 @@ def orphans_of(kills: list[tuple[str, signal.Signals, bool]], corpus: Path, out:
 
 
 def test_a_killed_trainer_leaves_no_worker(corpus: Path, tmp_path: Path) -> None:
-    """Two seconds after SIGKILL or SIGTERM no process of the trainer may be alive."""
+    """Three seconds after SIGKILL or SIGTERM no process of the trainer may be alive."""
     left = orphans_of(KILLS, corpus, tmp_path)
     assert not any(left.values()), left
     assert len(left) == len(KILLS)
