@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class TextSource:
         self._options = options
         self._columns = columns
         self._tables: Any = None
+        self._ended = False
 
     def batches(self) -> Iterator[TextBatch]:
         """Read the texts.
@@ -53,7 +55,7 @@ class TextSource:
     def close(self) -> None:
         """Give the stream up."""
         tables, self._tables, self._stream = self._tables, None, None
-        if tables is not None:
+        if tables is not None and not self._ended:
             abandon(tables)
 
     def __enter__(self) -> TextSource:
@@ -71,6 +73,7 @@ class TextSource:
         while left is None or num_records < left:
             table = self._next(num_records)
             if table is None:
+                self._ended = True
                 return
             table = table if left is None else table.slice(0, left - num_records)
             num_records += table.num_rows
@@ -136,9 +139,9 @@ def abandon(tables: Any) -> None:
         # pandas leaves the file of a reader that was not read to its end to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         tables.close()
-        # The readers hang in reference cycles. Threads that they still own when the interpreter ends can
-        # abort it, so they have to go now.
         gc.collect()
+    # The readers' threads end by themselves, but abort an interpreter that ends before them.
+    time.sleep(0.1)
 
 
 def _smallest(*numbers: int | None) -> int | None:
