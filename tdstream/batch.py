@@ -28,24 +28,32 @@ class PackedBatch(Batch):
     Args:
         unpack: A function of a module, from the parts to the batch's tensors.
         parts: What it takes; arrays, in the type that they are stored in.
+        stays_packed: Whether it arrives packed as well, to be unpacked on a device.
     """
 
-    def __init__(self, unpack: Callable[..., dict[str, Tensor]], *parts: Any) -> None:
+    def __init__(
+        self, unpack: Callable[..., dict[str, Tensor]], *parts: Any, stays_packed: bool = False
+    ) -> None:
         super().__init__()
-        self._packed = (unpack, parts)
+        self.packed = (unpack, parts)
+        self._stays_packed = stays_packed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, self._packed
+        return _packed_again if self._stays_packed else _unpacked, self.packed
 
     def _unpack(self) -> None:
-        unpack, parts = self._packed
-        del self._packed
+        unpack, parts = self.packed
+        del self.packed, self._stays_packed
         self.__class__ = Batch  # type: ignore[assignment]  # from now on it is nothing else
         self.update(unpack(*parts))
 
 
 def _unpacked(unpack: Callable[..., dict[str, Tensor]], parts: tuple[Any, ...]) -> Batch:
     return Batch(unpack(*parts))
+
+
+def _packed_again(unpack: Callable[..., dict[str, Tensor]], parts: tuple[Any, ...]) -> PackedBatch:
+    return PackedBatch(unpack, *parts, stays_packed=True)
 
 
 def _touching(name: str) -> Callable[..., Any]:

@@ -82,9 +82,9 @@ class Journey:
     @property
     def num_batches(self) -> int:
         """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
-        begins = self.complete and not self._running
-        begins = begins and not (self._chosen is not None and self._keeps(self._chosen))
-        return self._left(0, self.global_batch) if begins else self.batches_done + self.left
+        if not self._running and self._next_place() != self._place:
+            return self._left(0, self.global_batch)
+        return self.batches_done + self.left
 
     @property
     def held(self) -> bool:
@@ -138,7 +138,7 @@ class Journey:
 
     def skip(self, count: int) -> None:
         """Leave out the next global batches, over an epoch's end if they are many."""
-        ahead = self._chosen is not None and not self._running
+        ahead = self._chosen is not None and not (self._running and not self.complete)
         place = self._next_place() if ahead or self.complete else self._place
         done = self.batches_done if place == self._place else 0
         target = _locate(Leg(0, *place, self.global_batch), count, self._left)

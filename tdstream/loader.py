@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tdstream.batch import Batch, hand_on
 from tdstream.build import build
+from tdstream.device import Transfer
 from tdstream.errors import ConfigError
 from tdstream.handout import Handout
 from tdstream.journey import Journey
@@ -25,6 +27,8 @@ def loader(
     batch_size: int,
     num_workers: int = 0,
     pin_memory: bool = False,
+    device: str | torch.device | None = None,
+    prefetch: int = 2,
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
     multiprocessing_context: Any = None,
@@ -39,6 +43,8 @@ def loader(
         batch_size: B, samples per rank and step.
         num_workers: Worker processes of this rank.
         pin_memory: Whether batches are copied to pinned memory.
+        device: A CUDA device to bring batches to, ahead of the trainer; on CPU nothing is done.
+        prefetch: Batches that lie ready on the device.
         prefetch_factor: Batches that each worker prepares ahead; default 2.
         persistent_workers: Whether workers live on between epochs.
         multiprocessing_context: "fork", "spawn", "forkserver" or a context; default the platform's.
@@ -53,6 +59,8 @@ def loader(
         build(source, batch_size=batch_size, **build_options),
         num_workers=num_workers,
         pin_memory=pin_memory,
+        device=device,
+        prefetch=prefetch,
         prefetch_factor=prefetch_factor,
         persistent_workers=persistent_workers,
         multiprocessing_context=multiprocessing_context,
@@ -70,6 +78,8 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
     Args:
         pipeline: What `build(..., batch_size=...)` returned.
         num_workers: Worker processes of this rank.
+        device: A CUDA device to bring batches to, ahead of the trainer.
+        prefetch: Batches that lie ready on the device.
         **options: Further arguments of StatefulDataLoader: pin_memory, prefetch_factor, persistent_workers,
             multiprocessing_context, timeout, worker_init_fn.
 
@@ -81,16 +91,20 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
     _is_accelerate_prepared = True
     use_stateful_dataloader = True
 
-    def __init__(self, pipeline: Pipeline, *, num_workers: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        num_workers: int = 0,
+        device: str | torch.device | None = None,
+        prefetch: int = 2,
+        **options: Any,
+    ) -> None:
         splitter = pipeline.splitter
         if splitter.batch_size is None:
-            raise ConfigError(
-                "tdstream.loader needs batch_size: single samples have no place in a global order."
-            )
+            raise ConfigError("tdstream.loader needs batch_size: single samples have no global order.")
         if not options.get("in_order", True):
-            raise ConfigError(
-                "in_order=False gives up the order, which is what the state counts on. Leave it out."
-            )
+            raise ConfigError("in_order=False gives up the order, on which the state counts. Leave it out.")
         with set_vital_silenced():
             super().__init__(
                 pipeline,
@@ -107,6 +121,8 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             wrap=splitter.tail == "wrap",
             batch_size=splitter.batch_size,
         )
+        self._transfer = Transfer(device, prefetch)
+        pipeline.collate.stays_packed = self._transfer.needed
         self._begun = 0  # the pipeline's number of the last pass that was opened here
         hook_sampler(self.sampler, self, lambda own, epoch: own._follow(epoch))
 
@@ -165,6 +181,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         epoch, position, nodes = open_portable(state_dict)
         self._pipeline.compare(nodes)
         step, done, legs = legs_of(nodes["splitter"], epoch, position, self._pipeline.total_samples)
+        self._transfer.end()
         super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
         self._journey.overtake()
         self._journey.restore((epoch, position), step, done, legs)
@@ -205,6 +222,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
 
     def _open(self, again: bool) -> Iterator[Any]:
         """Open a pass where the journey says that it begins, or the running one again where it is now."""
+        self._transfer.end()
         asked = self._pipeline.asked_since(self._begun)
         if asked is not None and (again or not self._journey.held):
             self._journey.choose(asked)
@@ -213,11 +231,13 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         self._begun = self._pipeline.begin_at(epoch, position)
         if self._journey.left == 0:
             return iter(())
-        if (
-            self.num_workers == 0 and not self.pin_memory
-        ):  # StatefulDataLoader would add nothing but its costs
-            return iter(self._pipeline)
-        if failed or not self.persistent_workers:
+        return self._transfer.begin(self._batches(fresh=failed or not self.persistent_workers))
+
+    def _batches(self, *, fresh: bool) -> Iterator[Any]:
+        """Return the batches of a pass that the pipeline was told of, from new workers or the old ones."""
+        if self.num_workers == 0 and not self.pin_memory:
+            return iter(self._pipeline)  # StatefulDataLoader would add nothing but its costs
+        if fresh:
             super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
         batches: Iterator[Any] = super().__iter__()
         return batches

@@ -47,7 +47,9 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             watch_parent()
         opened = self._clock.open(in_worker=worker.is_process)
         splitter = self.splitter.begin(opened.epoch, worker, opened.start)
-        return PipelineIterator(self, splitter, opened, travels=worker.is_process)
+        return PipelineIterator(
+            self, splitter, opened, travels=worker.is_process or self.collate.stays_packed
+        )
 
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""

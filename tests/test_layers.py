@@ -12,12 +12,13 @@ import tdstream
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
     {"errors", "order", "batch"},
-    {"topology", "node", "state", "clock", "dealing", "watchdog", "journey", "portable", "quirks"},
+    {"topology", "node", "state", "clock", "dealing", "watchdog", "journey", "portable", "quirks", "device"},
     {"corpus"},
     {"nodes", "text"},
     {"pipeline", "build", "handout", "locate"},
     {"loader", "compat", "preparation", "progress", "statefile"},
     {"cli", "integrations"},
+    {"__main__"},
 )
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "state": {"node"},

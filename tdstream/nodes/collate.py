@@ -29,6 +29,9 @@ class Collate:
     def __repr__(self) -> str:
         return f"Collate({'batches' if self.batched else 'samples'})"
 
+    stays_packed = False
+    """Whether batches that travel arrive as rows, to be unpacked on a device; set by the loader."""
+
     def __call__(self, rows: Rows, *, travels: bool = False) -> dict[str, Tensor]:
         """Return {"input_ids", "labels"}, int64 and contiguous: [B, T], or [T] each of a sample.
 
@@ -37,7 +40,7 @@ class Collate:
             travels: Whether the item goes to another process; a batch then goes as its rows.
         """
         if self.batched and travels:
-            return PackedBatch(inputs_and_labels, rows)
+            return PackedBatch(inputs_and_labels, rows, stays_packed=self.stays_packed)
         if self.batched:
             return Batch(inputs_and_labels(rows))
         return {name: tensor[0] for name, tensor in inputs_and_labels(rows).items()}
@@ -59,10 +62,12 @@ class Collate:
         return differences(self.name, saved, self.state_dict())
 
 
-def inputs_and_labels(rows: Rows) -> dict[str, Tensor]:
+def inputs_and_labels(rows: Rows | Tensor) -> dict[str, Tensor]:
     """Return the int64 tensors [B, T] of rows [B, T + 1]: the first T tokens, and the last T."""
     return {"input_ids": _as_tensor(rows[:, :-1]), "labels": _as_tensor(rows[:, 1:])}
 
 
-def _as_tensor(tokens: Rows) -> Tensor:
+def _as_tensor(tokens: Rows | Tensor) -> Tensor:
+    if isinstance(tokens, Tensor):
+        return tokens.to(torch.int64).contiguous()
     return torch.from_numpy(tokens.astype(np.int64, order="C"))
