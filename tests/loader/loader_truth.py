@@ -116,8 +116,8 @@ class Model:
     served_by: int = 0
     held: bool = False
     asked: int | None = None
-    news: bool = False
-    """Whether nothing has been handed out since an epoch was chosen."""
+    running: bool = False
+    """Whether a loop has begun and was neither left nor seen to end."""
     log: list[tuple[int, int, int]] = field(default_factory=list)
     """(epoch, position, G) of each step that was handed out."""
 
@@ -135,45 +135,56 @@ class Model:
         return 0 if self.over else (self.num_samples - self.position) // self.size
 
     @property
+    def following(self) -> tuple[int, int]:
+        """Where the next loop begins."""
+        if self.asked is not None:
+            return (self.epoch, self.position) if self.held and self.asked == self.epoch else (self.asked, 0)
+        if self.over:
+            return self.epoch + 1, 0
+        return self.epoch, self.position if self.held else 0
+
+    @property
+    def choice_counts(self) -> bool:
+        """Whether an epoch was chosen, and no loop is running that has batches left."""
+        return self.asked is not None and (self.over or not self.running)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch and position that a state says; the beginning of a chosen epoch, if no loop is running."""
+        return self.following if self.choice_counts else (self.epoch, self.position)
+
+    @property
     def length(self) -> int:
-        """Batches of this epoch, those before this place included; of the next one at its end."""
-        keeps = self.asked is None or (self.held and self.asked == self.epoch)
-        if self.over and (self.asked is None or not keeps):
+        """Batches of this epoch, those before this place included; of the next loop's, where none runs."""
+        if not self.running and self.following != (self.epoch, self.position):
             return self.num_samples // self.size
         return self.done + self.left
 
-    def choose(self, epoch: int) -> None:
-        """Choose the epoch of the next loop."""
-        self.asked, self.news = epoch, True
-
     def open(self) -> None:
         """Ask for the first batch of a loop."""
-        asked, held = self.asked, self.held
-        self.asked, self.held = None, False
-        if asked is not None and not (held and asked == self.epoch):
-            self._to(asked, 0)
-        elif asked is None and self.over:
-            self._to(self.epoch + 1, 0)
-        elif not held:
-            self._to(self.epoch, 0)
+        following = self.following
+        self.asked, self.held, self.running = None, False, True
+        if following != (self.epoch, self.position):
+            self._to(*following)
         if not self.over:
             self.served_by = self.size
 
     def take(self) -> tuple[int, int] | None:
         """Hand out a batch, and return its epoch and position; None at the epoch's end."""
         if self.over:
+            self.running = False
             return None
         place = self.epoch, self.position
         self.log.append((*place, self.size))
         self.position += self.size
-        self.done, self.step, self.news = self.done + 1, self.step + 1, False
+        self.done, self.step = self.done + 1, self.step + 1
         return place
 
     def leave_out(self, count: int) -> None:
         """Leave out batches, one by one; where an epoch ends, in the next."""
-        if self.asked is not None and self.news:
-            if not (self.held and self.asked == self.epoch):
-                self._to(self.asked, 0)
+        if self.choice_counts:
+            if self.following != (self.epoch, self.position):
+                self._to(*self.following)
             self.asked = None
         if self.over:
             self._to(self.epoch + 1, 0)
@@ -184,16 +195,17 @@ class Model:
                 self._to(self.epoch + 1, 0)
         self.held = True
 
+    def at(self, size: int) -> Model:
+        """Return a model that has loaded, under another G, what this one would save."""
+        here = self.place == (self.epoch, self.position)
+        done, served_by = (self.done, self.served_by) if here else (0, self.size)
+        return Model(
+            size, self.num_samples, *self.place, done, self.step, served_by, held=True, log=[*self.log]
+        )
+
     def batch(self, epoch: int, position: int, order: str = "numpy") -> Ids:
         """Return the global batch at a place."""
         return epoch_order(order, epoch, self.num_samples)[position : position + self.size]
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The epoch and position that a state says; of an epoch that was just chosen, its beginning."""
-        if self.asked is not None and self.news and not (self.held and self.asked == self.epoch):
-            return self.asked, 0
-        return self.epoch, self.position
 
     def _to(self, epoch: int, position: int) -> None:
         self.epoch, self.position, self.done, self.served_by = epoch, position, 0, self.size

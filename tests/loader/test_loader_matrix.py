@@ -43,10 +43,7 @@ class Log:
 
     def moves(self, size: int) -> None:
         """Go on under another geometry."""
-        old = self.model
-        self.model = Model(
-            size, NUM_SAMPLES, old.epoch, old.position, old.done, old.step, old.served_by, held=True
-        )
+        self.model = self.model.at(size)
 
     def run(self, ranks: Cluster, count: int) -> None:
         """Take a number of batches, over epochs' ends; each must be the one that comes next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ class Walker:
 
     def __init__(self, corpus: Path, seed: int, workers: tuple[int, ...]) -> None:
         self.corpus, self.dice, self.workers = corpus, random.Random(seed), workers
-        self.states: list[tuple[Any, tuple[int, int, int, int, int]]] = []
+        self.states: list[tuple[Any, Model]] = []
         self.stale: list[Iterator[Any]] = []
         self.bound: int | None = None  # the epoch that the loop began in; none before its first batch
         self.ranks, self.model = self.made()
@@ -59,7 +60,7 @@ class Walker:
         state = ranks.state()
         assert (state["epoch"], state["position"]) == model.place
         assert (ranks.each("epoch"), ranks.each("position")) == model.place
-        assert ranks.each("step") == model.step
+        assert (ranks.each("step"), ranks.each("len")) == (model.step, model.length)
         for old in self.stale:
             with pytest.raises(tdstream.StaleIteratorError, match="stale iterator"):
                 next(old)
@@ -68,9 +69,10 @@ class Walker:
         """Take a batch of the running loop, or of a new one."""
         if not self.ranks.iterators:
             self.iter()
-        if not self.running:
+        if self.bound is None:
             self.model.open()
-            self.running, self.bound = True, self.model.epoch
+            self.bound = self.model.epoch
+        self.model.held = False
         place, batch = self.model.take(), self.ranks.step()
         if place is None:
             assert batch is None
@@ -97,14 +99,11 @@ class Walker:
         if self.stale:
             self.ranks.open()  # only now are they overtaken
             self.ranks.iterators = []
-        self.running, self.bound = False, None
+        self.model.running, self.bound = False, None
 
     def save(self) -> None:
         """Keep a state."""
-        model = self.model
-        done = model.done if model.place == (model.epoch, model.position) else 0
-        served_by = model.served_by if model.place == (model.epoch, model.position) else model.size
-        self.states.append((self.ranks.state(), (*model.place, done, model.step, served_by)))
+        self.states.append((self.ranks.state(), copy.deepcopy(self.model)))
 
     def load(self) -> None:
         """Load any state that was kept."""
@@ -117,7 +116,7 @@ class Walker:
     def rebuild(self) -> None:
         """Go on with a kept state, or anew, in new loaders of another geometry."""
         self.ranks.close()
-        self.stale, self.running, self.bound = [], False, None
+        self.stale, self.bound = [], None
         self.ranks, self.model = self.made()
         if self.dice.random() < 0.8:
             self.load()
@@ -131,27 +130,25 @@ class Walker:
         if self.bound not in (None, self.model.epoch):  # behind the epoch's end a loop is over
             assert self.ranks.step() is None
             self.leave()
-        self.running = False
 
     def set_epoch(self) -> None:
-        """Choose the next loop's epoch, between two loops."""
-        self.leave()
+        """Choose the next loop's epoch, between two loops or in one."""
+        if self.dice.random() < 0.7:
+            self.leave()
         epoch = self.dice.choice((self.model.epoch, self.model.epoch + 1, self.dice.randrange(6)))
-        self.model.choose(epoch)
+        self.model.asked = epoch
         for loader in self.ranks.loaders:
             loader.set_epoch(epoch)
 
     def _load(self, number: int | None) -> None:
         if number is None:
             return
-        state, (*place, done, step, served_by) = self.states[number]
+        state, saver = self.states[number]
         kept = as_bytes(state)
         for loader in self.ranks.loaders:
             loader.load_state_dict(state)
-        self.stale, self.ranks.iterators = self.ranks.iterators, []
-        self.running, self.bound = False, None
-        size = self.model.size
-        self.model = Model(size, NUM_SAMPLES, *place, done, step, served_by, held=True)
+        self.stale, self.ranks.iterators, self.bound = self.ranks.iterators, [], None
+        self.model = saver.at(self.model.size)
         assert as_bytes(state) == kept
 
 
