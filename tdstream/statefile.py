@@ -43,7 +43,7 @@ def _read_file(path: Path) -> Any:
             raise StateError(f"{path} looks like JSON, and is none ({error}).") from None
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+    except Exception as error:  # of bytes that are no pickle, it raises whatever they lead to
         raise StateError(
             f"{path} is neither JSON nor a file of torch.save that holds only tensors and plain values "
             f"({type(error).__name__}). Save the loader's state in a file of its own."
