@@ -28,7 +28,7 @@ from resume_loaders import (
     take,
     through_file,
 )
-from resume_processes import descendants, is_alive, marked, stat_of, wait_until
+from resume_processes import Process, descendants, is_alive, marked, stat_of, wait_until
 from resume_trainer import DATA as JOB_DATA
 from resume_trainer import EPOCHS
 from resume_truth import MODES, flat, truth
@@ -88,19 +88,21 @@ def orphans_of(kills: list[tuple[str, signal.Signals, bool]], corpus: Path, out:
     kinds = json.dumps([[method, busy] for method, _, busy in kills])
     command = [sys.executable, str(HERE / "resume_processes.py"), str(corpus), str(out), kinds]
     files = [out / f"trainer{number}" for number in range(len(kills))]
-    left = {}
+    left: dict[str, int] = {}
+    families: set[Process] = set()
     with subprocess.Popen(command, env=child_env()) as nursery:
         try:
             assert wait_until(lambda: all(file.exists() for file in files), 90), "a trainer did not start"
             for file, (method, sent, busy) in zip(files, kills, strict=True):
                 trainer = json.loads(file.read_text())
                 family = descendants(trainer["pid"])
+                families |= family
                 assert set(trainer["workers"]) <= {pid for pid, _ in family}
                 os.kill(trainer["pid"], sent)
                 wait_until(lambda family=family: not any(map(is_alive, family)), 3.0)
                 left[f"{method}, {sent.name}, {busy=}"] = sum(map(is_alive, family))
         finally:
-            for process in descendants(nursery.pid):
+            for process in families | descendants(nursery.pid):
                 if is_alive(process):
                     os.kill(process[0], signal.SIGKILL)
             nursery.kill()

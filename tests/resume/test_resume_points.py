@@ -224,15 +224,18 @@ def test_workers_that_end_early_stay_ended(
 
 
 @every_case
-def test_an_epoch_that_was_left_early_is_begun_again(mode: str, setup: Setup, corpus: Path) -> None:
-    """After a break, with more left than workers have prefetched, the next loop repeats the epoch."""
+@pytest.mark.parametrize("late", [False, True])
+def test_an_epoch_that_was_left_early_is_begun_again(
+    late: bool, mode: str, setup: Setup, corpus: Path
+) -> None:
+    """After a break, with one batch more left than workers have prefetched, the loop repeats the epoch."""
     data, setup = MODES[mode], dataclasses.replace(setup, prefetch=1 if setup.workers else None)
+    expected = [truth(data, epoch, setup.workers) for epoch in range(3)]
     loader = make_loader(corpus, data, setup)
     one_pass(loader, data)
-    for count, _ in enumerate(loader):
-        if count == 2:
-            break
-    assert [one_pass(loader, data), one_pass(loader, data)] == [truth(data, e, setup.workers) for e in (1, 2)]
+    taken = len(expected[1]) - setup.workers - 1 if late else 1
+    assert take(iter(loader), taken, data) == expected[1][:taken]
+    assert [one_pass(loader, data), one_pass(loader, data)] == expected[1:]
 
 
 @every_setup
