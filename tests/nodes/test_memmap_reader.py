@@ -61,6 +61,20 @@ def test_windows_cross_any_number_of_shards(tmp_path_factory, shards, seq_len, d
     assert np.array_equal(reader.read(np.arange(len(reader))), expected)
 
 
+@pytest.mark.parametrize("last", [24, 25])
+def test_many_rows_of_one_shard(make_reader, last):
+    """Many rows at once are the rows one by one: all in one shard up to its last token, or over its border."""
+    reader = make_reader(50, 51, 50, stride=2)  # samples 25 to 48 lie in the middle shard, 24 begins before it
+    indices = np.array([*range(48, last, -1), last + 1, 48])
+    rows = reader.read(indices)
+    assert np.array_equal(rows, np.array([reader.read(indices[i : i + 1])[0] for i in range(len(indices))]))
+    assert rows[0].tolist() == [96, 97, 98, 99]
+    across = reader.read(np.array([*indices, last]))
+    assert across[-1].tolist() == [2 * last + i for i in range(4)]
+    across[:] = 0  # the rows are the caller's own
+    assert reader.read(indices)[0].tolist() == [96, 97, 98, 99]
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_rows_keep_the_storage_type(make_reader, dtype):
     """Casting is the collation's, once."""
