@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -150,7 +149,7 @@ class Model:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The epoch and position that a state says; the beginning of a chosen epoch, if no loop is running."""
+        """The epoch and position that a state says; of a chosen epoch the beginning, if no loop runs."""
         return self.following if self.choice_counts else (self.epoch, self.position)
 
     @property

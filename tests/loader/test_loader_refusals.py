@@ -77,7 +77,9 @@ def test_all_differences_stand_in_one_sentence(counting: Path) -> None:
     """Who has changed two things must not need two attempts to learn it."""
     state = state_of(counting)
     loader = make_loader(counting, SETUP, seed=1, stride=2)
-    with pytest.raises(tdstream.StateError, match=r"reader\.stride was 4, is 2; permutation\.seed was 7, is 1"):
+    with pytest.raises(
+        tdstream.StateError, match=r"reader\.stride was 4, is 2; permutation\.seed was 7, is 1"
+    ):
         loader.load_state_dict(state)
 
 

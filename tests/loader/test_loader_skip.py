@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from loader_cluster import Cluster, cluster, make_loader, through_file
 from loader_truth import NUM_SAMPLES, SEQ_LEN, Geometry, Ids, ids_of, rest
 
 import tdstream
-from tdstream.journey import Journey, Leg
 
 B = 12
 LENGTH = NUM_SAMPLES // B
@@ -151,7 +152,7 @@ def test_a_skip_in_a_chosen_epoch(counting: Path) -> None:
 
 @every_setup
 def test_the_numbers_are_right_at_each_step(setup: Geometry, counting: Path) -> None:
-    """epoch, position, batches_done, tokens_done, step and len() must be right before, in and after a loop."""
+    """epoch, position, batches_done, tokens_done, step and len() must be right in a loop and behind it."""
     loader = make_loader(counting, setup)
     step = 0
     for epoch in range(2):
@@ -165,7 +166,7 @@ def test_the_numbers_are_right_at_each_step(setup: Geometry, counting: Path) -> 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_len_counts_the_batches_of_this_epoch(workers: int, counting: Path) -> None:
-    """In an epoch that goes on under another geometry, len() must be what was done and what is left, always."""
+    """In an epoch that goes on under another geometry, len() must be what was done and what is left."""
     with cluster(counting, Geometry(1, 0, 8)) as ranks:
         ranks.open()
         ranks.take(10)
@@ -200,37 +201,40 @@ def test_len_counts_what_was_skipped(counting: Path) -> None:
 
 
 class Story:
-    """A run over several geometries that notes which samples each step had."""
+    """A run over several geometries that notes which samples each step had, rank by rank."""
 
     def __init__(self, corpus: Path) -> None:
         self.corpus, self.state = corpus, None
-        self.consumed: list[Ids] = []
+        self.consumed: list[tuple[int, Ids]] = []
+        """(B, global batch) of each step."""
 
     def leg(self, geometry: Geometry, count: int, skip: int = 0) -> Cluster:
         """Load, run some batches over epochs' ends, perhaps skip, save; return the cluster."""
         ranks = Cluster(self.corpus, geometry, self.state)
         ranks.open()
-        for _ in range(count):
-            batch = ranks.step()
-            if batch is None:
-                ranks.open()
-                batch = ranks.step()
-            assert batch is not None
-            self.consumed.append(batch)
+        self.run(ranks, count)
         if skip:
             for loader in ranks.loaders:
                 loader.skip(skip)
         self.state = ranks.state()
         return ranks
 
+    def run(self, ranks: Cluster, count: int) -> None:
+        """Take batches of the running loop, and of the next ones."""
+        for _ in range(count):
+            batch = ranks.step()
+            if batch is None:
+                ranks.open()
+                batch = ranks.step()
+            assert batch is not None
+            self.consumed.append((ranks.geometry.batch_size, batch))
 
-def journey_of(state: dict[str, Any], size: int) -> Journey:
-    """Return a journey that stands where a state says."""
-    journey = Journey(num_samples=NUM_SAMPLES, global_batch=size, wrap=False)
-    dealing = state["nodes"]["splitter"]
-    legs = [Leg(*leg) for leg in dealing["history"]]
-    journey.restore((state["epoch"], state["position"]), dealing["step"], dealing["batches_done"], legs)
-    return journey
+
+def located(loader: tdstream.Loader, step: int, rank: int | None = None) -> Ids:
+    """Return the samples that a loader says a step has."""
+    found = loader.locate(step, rank)
+    assert found.step == step
+    return tuple(sample.index for sample in found.samples)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -239,24 +243,48 @@ def test_locate_tells_what_each_step_consumed(workers: int, counting: Path) -> N
     story = Story(counting)
     story.leg(Geometry(2, 0, 6), 30, skip=3).close()
     story.leg(Geometry(3, workers, 10), 9).close()
+    story.leg(Geometry(2, workers, 15), 4).close()  # the same G, dealt out to others
     story.leg(Geometry(1, workers, 7), 5, skip=2).close()
     last = story.leg(Geometry(1, workers, 7), 40)
-    journey = journey_of(story.state, 7)
-    for step, consumed in enumerate(story.consumed):
-        leg = journey.locate(step)
-        assert leg.step == step
-        assert rest(leg.global_batch, leg.epoch, leg.position)[0] == consumed
-    assert len({journey.locate(step).epoch for step in range(journey.step)}) >= 3
-    ahead = [journey.locate(journey.step + further) for further in range(50)]
-    following: list[Ids] = []
-    while len(following) < 50:
-        batch = last.step()
-        if batch is None:
-            last.open()
-        else:
-            following.append(batch)
+    loader = last.loaders[0]
+    ahead = [located(loader, loader.step + further) for further in range(50)]
+    assert loader.step == len(story.consumed) == 88
+    for step, (batch_size, consumed) in enumerate(story.consumed):
+        assert located(loader, step) == consumed
+        parts = [consumed[first : first + batch_size] for first in range(0, len(consumed), batch_size)]
+        assert [located(loader, step, rank) for rank in range(len(parts))] == parts
+    assert len({loader.locate(step).epoch for step in range(88)}) >= 3
+    story.run(last, 50)
     last.close()
-    assert [rest(leg.global_batch, leg.epoch, leg.position)[0] for leg in ahead] == following
+    assert ahead == [batch for _, batch in story.consumed[88:]]
+
+
+def test_locate_tells_where_the_tokens_lie(counting: Path) -> None:
+    """A sample's pieces must be the very tokens that its row had, also where it crosses a shard's border."""
+    loader = make_loader(counting, SETUPS[0], shuffle=False)
+    shards = {file.name: np.fromfile(file, "<u4") for file in counting.glob("*.bin")}
+    crossing = 0
+    for step, batch in enumerate(loader):
+        rows = torch.cat([batch["input_ids"], batch["labels"][:, -1:]], dim=1)
+        for row, sample in zip(rows.tolist(), loader.locate(step).samples, strict=True):
+            assert sample.first_token == row[0]
+            pieces = [shards[piece.shard][piece.first :][: piece.tokens] for piece in sample.pieces]
+            assert np.concatenate(pieces).tolist() == row
+            crossing += len(pieces) > 1
+    assert crossing >= 2
+
+
+def test_locate_after_a_load_and_a_choice(counting: Path) -> None:
+    """Before the first batch, the steps to come must be those of the new G, and of the chosen epoch."""
+    story = Story(counting)
+    story.leg(Geometry(2, 0, 6), 5).close()
+    loader = make_loader(counting, Geometry(1, 0, 20))
+    loader.load_state_dict(story.state)
+    assert located(loader, 5) == rest(20, 0, 60)[0]
+    assert located(loader, 4) == rest(12, 0, 48)[0]
+    loader.set_epoch(3)
+    assert [located(loader, step) for step in (5, 6)] == rest(20, 3)[:2]
+    assert [ids_of(batch) for batch in itertools.islice(loader, 2)] == rest(20, 3)[:2]
 
 
 def test_skips_and_states_of_all_lengths_agree(counting: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ EPOCHS = 3
 def torchrun(
     corpus: Path, directory: Path, geometry: Geometry, *flags: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the job, as many ranks as the geometry says; whatever happens, torchrun and they are gone then."""
+    """Start the job, as many ranks as the geometry says; at the end torchrun and they are gone."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"),
         *(f"--nproc_per_node={geometry.world}", f"--log_dir={directory / 'torchrun'}", str(JOB)),
@@ -159,7 +160,7 @@ def kill_and_change(corpus: Path, directory: Path, chain: list[tuple[Geometry, i
         attempts.append((geometry, joined(run_until(corpus, directory, geometry, until), geometry)))
     last = chain[-1][0]
     attempts.append((last, joined(run_to_the_end(corpus, directory, last), last)))
-    for earlier, later in zip(attempts, attempts[1:], strict=False):
+    for earlier, later in itertools.pairwise(attempts):
         replayed = set(earlier[1]) & set(later[1])
         assert len(replayed) <= EVERY + 1
         assert min(later[1]) % EVERY == 0
@@ -198,4 +199,4 @@ def test_distributed_checkpoint_with_two_ranks(counting: Path, tmp_path: Path) -
     assert ranks[0]["state"] == ranks[1]["state"]
     expected = rest(16, 0)[:5] + rest(8, 0, 80)
     found = zip(*(rank["consumed"] for rank in ranks), strict=True)
-    assert [tuple(sum(parts, start=[])) for parts in found] == expected
+    assert [tuple(itertools.chain(*parts)) for parts in found] == expected

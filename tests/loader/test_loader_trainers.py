@@ -148,7 +148,7 @@ def test_accelerate_counts_its_epochs_from_zero_again(setup: Geometry, counting:
 
 @every_setup
 def test_accelerate_chooses_epochs_through_the_dataset(setup: Geometry, counting: Path) -> None:
-    """Without a state, dataset.set_epoch before each loop must choose its epoch, also 0 and the same again."""
+    """Without a state, dataset.set_epoch before each loop must choose its epoch, 0 and repeats too."""
     loader = make_loader(counting, setup)
     for epoch in (0, 1, 5, 5, 2):
         loader.dataset.set_epoch(epoch)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from loader_cluster import cluster, make_loader, through_file
-from loader_truth import NUM_SAMPLES, SEED, SEQ_LEN, Geometry, ids_of, rest
+from loader_truth import NUM_SAMPLES, SEED, SEQ_LEN, Geometry, rest
 from torch.utils.data import IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -135,7 +135,9 @@ def test_single_samples_are_refused(workers: int, counting: Path) -> None:
     """Sample mode's state must be refused in a sentence that says why, and what to do."""
     loader = plain_loader(counting, batch_size=None, num_workers=workers)
     state = run_to(loader, 0, 3)
-    with pytest.raises(tdstream.StateError, match=r"counts single samples.*no position in the global order.*"):
+    with pytest.raises(
+        tdstream.StateError, match=r"counts single samples.*no position in the global order.*"
+    ):
         tdstream.position_of(state)
     with pytest.raises(tdstream.StateError, match="Resume it with the same ranks and workers, or"):
         tdstream.position_of({"trainer": [state]})
@@ -173,10 +175,9 @@ class Elsewhere(IterableDataset[int]):
 
 def test_states_of_other_datasets_are_refused() -> None:
     """A StatefulDataLoader over something else must be recognised as that."""
-
     loader = StatefulDataLoader(Elsewhere())
     next(iter(loader))
-    with pytest.raises(tdstream.StateError, match="not a state of tdstream|not made over a tdstream"):
+    with pytest.raises(tdstream.StateError, match=r"not a state of tdstream|not made over a tdstream"):
         tdstream.position_of(loader.state_dict())
     loader = StatefulDataLoader([1, 2, 3])
     next(iter(loader))
