@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any instant: one file per rank, whole or not there at all.
+"""Checkpoints that survive a kill at any instant: files that are whole or not there at all.
 
-Each rank writes its own file, so a kill may find some ranks with a step's file and others without. Every
-rank therefore keeps its last two files, and a restart takes the newest step that *all* ranks have.
+Where each rank writes a file of its own, a kill may find some ranks with a step's file and others without.
+Every rank therefore keeps its last two files, and a restart takes the newest step that *all* ranks have.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ def save_checkpoint(directory: Path, rank: int, step: int, content: dict[str, An
         step: Steps trained.
         content: Anything that torch.save takes.
     """
-    path = _path(directory, rank, step)
+    save_whole(_path(directory, rank, step), content)
+    for old in sorted(_steps(directory, rank))[:-_KEPT]:
+        _path(directory, rank, old).unlink()
+
+
+def save_whole(path: Path, content: dict[str, Any]) -> None:
+    """Write a file, or replace it; a kill leaves the old one or the new one, never a part."""
     unfinished = path.with_suffix(".tmp")
     with unfinished.open("wb") as file:
         torch.save(content, file)
         file.flush()
         os.fsync(file.fileno())  # before the rename: a name must never stand for bytes that are not there
     unfinished.replace(path)
-    for old in sorted(_steps(directory, rank))[:-_KEPT]:
-        _path(directory, rank, old).unlink()
 
 
 def newest_common_step(directory: Path, world_size: int) -> int | None:

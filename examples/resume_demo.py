@@ -5,6 +5,11 @@
 Python's own standard library becomes a small corpus. A tiny language model is trained on it twice: once in
 peace, and once with SIGKILLs to the whole job at random moments, each followed by a restart from the
 checkpoints. Then every batch and every loss of the two are compared. No network is needed.
+
+    python examples/resume_demo.py --elastic
+
+kills a job that goes on with another number of processes each time, and proves that every sample of each
+epoch was served exactly once.
 """
 
 from __future__ import annotations
@@ -18,9 +23,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from elastic_proof import prove_elastic
 from resume_corpus import VOCAB_SIZE, describe, make_corpus
 from resume_job import JobError, Run, choose_kills, run_job
-from resume_logs import first_difference, first_fault
+from resume_logs import RankLog, first_difference, first_fault, read_logs
 
 SEQ_LEN = 64
 BATCH_SIZE = 8
@@ -34,7 +40,9 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="tdstream-"))  # short: sockets in it allow no long path
     started = time.monotonic()
     try:
-        fault = prove(options, scratch)
+        corpus = make_corpus(scratch, int(options.text_mb * 1e6))
+        print(f"corpus: {describe(corpus)}, from the sources of Python's standard library")
+        fault = (prove_elastic if options.elastic else prove)(options, corpus, scratch)
     except JobError as error:
         fault = str(error)
     except KeyboardInterrupt:
@@ -52,6 +60,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Kill a training job, restart it, compare every batch and loss."
     )
+    parser.add_argument(
+        "--elastic", action="store_true",
+        help="go on with another number of ranks and loader workers after each kill; "
+        "--kills, --workers and --nproc then have no meaning",
+    )  # fmt: skip
     parser.add_argument("--kills", type=int, default=3, help="how often to kill the job")
     parser.add_argument("--workers", type=int, default=2, help="loader workers of each rank")
     parser.add_argument("--nproc", type=int, default=2, help="ranks")
@@ -61,24 +74,27 @@ def parse_arguments() -> argparse.Namespace:
         "--seed", type=int, default=secrets.randbelow(10**6), help="default: another each time"
     )
     parser.add_argument("--keep", action="store_true", help="keep the scratch folder and say where it is")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.elastic and options.epochs < 2:
+        parser.error("--elastic kills the job in the first epoch and in the second; give --epochs 2 or more")
+    return options
 
 
-def prove(options: argparse.Namespace, scratch: Path) -> str | None:
+def prove(options: argparse.Namespace, corpus: Path, scratch: Path) -> str | None:
     """Train in peace, train with kills, compare; return what is wrong, or None."""
-    corpus = make_corpus(scratch, int(options.text_mb * 1e6))
-    print(f"corpus: {describe(corpus)}, from the sources of Python's standard library")
     print(f"job: {options.nproc} ranks x {options.workers} loader workers, {options.epochs} epochs, ", end="")
     print(f"a checkpoint every {SAVE_EVERY} steps, seed {options.seed}\n")
     print(f"{'run':<14}{'started at':>12}{'ended at':>12}{'batches':>9}{'seconds':>9}  end")
 
     whole = train(options, corpus, scratch, "uninterrupted")[0]
-    if fault := first_fault(whole.logs, options.epochs):
+    whole_logs = read_logs(whole.log_files)
+    if fault := first_fault(whole_logs, options.epochs):
         return fault
     runs = train(options, corpus, scratch, "killed", kills=options.kills, steps=whole.last_step)
-    if difference := first_difference(whole.logs, [run.logs for run in runs]):
+    logs = [read_logs(run.log_files) for run in runs]
+    if difference := first_difference(whole_logs, logs):
         return difference
-    print(verdict(whole, runs))
+    print(verdict(whole_logs, logs))
     return None
 
 
@@ -103,9 +119,8 @@ def train(
     runs = []
     for number, kill in enumerate([*choose_kills(kills, steps, options.seed), None], start=1):
         label = f"{name} {number}" if kills else name
-        run = run_job(
-            arguments, num_ranks=options.nproc, log_dir=scratch / label.replace(" ", "-"), kill=kill
-        )
+        log_dir = scratch / label.replace(" ", "-")
+        run = run_job("resume_trainer.py", arguments, num_ranks=options.nproc, log_dir=log_dir, kill=kill)
         spared = kill is not None and not kill.everything
         print_row(label, run, "trainers killed" if spared else "all processes killed")
         runs.append(run)
@@ -116,18 +131,18 @@ def train(
 
 def print_row(label: str, run: Run, violence: str) -> None:
     """Print a run as one line of the table."""
-    start, batches = run.logs[0].start_step, sum(len(log.trained) for log in run.logs)
+    logs = read_logs(run.log_files)
+    start, batches = logs[0].start_step, sum(len(log.trained) for log in logs)
     end = violence if run.killed else "finished"
     print(
         f"{label:<14}{f'step {start}':>12}{f'step {run.last_step}':>12}{batches:>9}{run.seconds:>9.1f}  {end}"
     )
 
 
-def verdict(whole: Run, runs: list[Run]) -> str:
+def verdict(whole: list[RankLog], runs: list[list[RankLog]]) -> str:
     """Say in words and numbers what has been compared."""
-    ranks, steps = len(whole.logs), whole.last_step
-    trained = sum(len(log.trained) for run in runs for log in run.logs)
-    kills = sum(run.killed for run in runs)
+    ranks, steps, kills = len(whole), whole[0].trained[-1].step, len(runs) - 1
+    trained = sum(len(log.trained) for run in runs for log in run)
     times = f"{kills} kill" if kills == 1 else f"{kills} kills"
     return (
         f"\n{steps} batches on each of {ranks} ranks, {times}: every batch and every loss equal, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from resume_logs import RankLog, newest_step, read_log
+from resume_logs import newest_step, read_pid
 
 _MARK = "TDSTREAM_RESUME_DEMO"  # in the environment of every process of a job, so that none can hide
 _POLL_S = 0.005
@@ -38,7 +39,7 @@ class Kill:
 class Run:
     """What became of a job."""
 
-    logs: list[RankLog]
+    log_files: list[Path]
     """One per rank."""
     killed: bool
     """Whether it was killed, or ran to its end."""
@@ -48,17 +49,21 @@ class Run:
     @property
     def last_step(self) -> int:
         """The newest step of any rank."""
-        return max((log.trained[-1].step for log in self.logs if log.trained), default=0)
+        return max(map(newest_step, self.log_files))
 
 
 class JobError(Exception):
     """A job failed by itself, hung, or left a process behind."""
 
 
-def run_job(arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill | None = None) -> Run:
-    """Run the trainer to its end, or to its violent death.
+def run_job(
+    trainer: str, arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill | None = None
+) -> Run:
+    """Run a trainer to its end, or to its violent death.
 
     Args:
+        trainer: Its file, beside this one. In --log_dir each rank writes a log rank_N.jsonl; the first line
+            names its "pid", each further one a "step".
         arguments: The trainer's flags, without --log_dir.
         num_ranks: Processes to train with.
         log_dir: Made for this run. What killed processes leave behind lands beside it.
@@ -68,26 +73,25 @@ def run_job(arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill |
         JobError: If the job failed by itself, hung, or left a process behind.
     """
     log_dir.mkdir(parents=True)
-    job = _Job(arguments, num_ranks=num_ranks, log_dir=log_dir)
+    job = _Job(trainer, arguments, num_ranks=num_ranks, log_dir=log_dir)
     started = time.monotonic()
     try:
         killed = job.follow(kill)
     finally:
         job.end()
-    return Run(logs=job.logs(), killed=killed, seconds=time.monotonic() - started)
+    return Run(log_files=job.log_files, killed=killed, seconds=time.monotonic() - started)
 
 
 class _Job:
     """torchrun, its ranks, and their loader workers."""
 
-    def __init__(self, arguments: list[str], *, num_ranks: int, log_dir: Path) -> None:
+    def __init__(self, trainer: str, arguments: list[str], *, num_ranks: int, log_dir: Path) -> None:
         self._log_dir = log_dir
-        self._log_files = [log_dir / f"rank_{rank}.jsonl" for rank in range(num_ranks)]
+        self.log_files = [log_dir / f"rank_{rank}.jsonl" for rank in range(num_ranks)]
         self._mark = uuid.uuid4().hex
-        trainer = str(Path(__file__).with_name("resume_trainer.py"))
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
         torchrun += [f"--nproc_per_node={num_ranks}", f"--log_dir={log_dir / 'torchrun'}"]
-        command = [*torchrun, trainer, *arguments, f"--log_dir={log_dir}"]
+        command = [*torchrun, str(Path(__file__).with_name(trainer)), *arguments, f"--log_dir={log_dir}"]
         with (log_dir / "output.txt").open("w") as output:
             self._torchrun = subprocess.Popen(
                 command,
@@ -95,16 +99,12 @@ class _Job:
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-    def logs(self) -> list[RankLog]:
-        """Return what the ranks have written so far; ranks that have not begun are left out."""
-        return [log for log in map(read_log, self._log_files) if log is not None]
-
     def follow(self, kill: Kill | None) -> bool:
         """Wait for the end, or kill the job when it is due; return whether it was killed."""
         step, moved = 0, time.monotonic()
         while self._torchrun.poll() is None:
             time.sleep(_POLL_S)
-            if (newest := max(map(newest_step, self._log_files))) > step:
+            if (newest := max(map(newest_step, self.log_files))) > step:
                 step, moved = newest, time.monotonic()
             if kill is not None and step >= kill.step:
                 time.sleep(kill.delay_s)
@@ -121,11 +121,10 @@ class _Job:
         """Send SIGKILL to torchrun and the ranks, and with `everything` to the loader workers as well."""
         # torchrun puts each rank into a process group of its own, and a rank's workers belong to its group.
         send: Callable[[int, int], None] = os.killpg if everything else os.kill
-        for pid in (self._torchrun.pid, *(log.pid for log in self.logs())):
-            try:
-                send(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for pid in (self._torchrun.pid, *map(read_pid, self.log_files)):
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    send(pid, signal.SIGKILL)
         self._torchrun.wait()
 
     def end(self) -> None:

@@ -44,6 +44,17 @@ def read_log(path: Path) -> RankLog | None:
     return RankLog(**json.loads(lines[0]), trained=tuple(Trained(**json.loads(line)) for line in lines[1:]))
 
 
+def read_logs(paths: Sequence[Path]) -> list[RankLog]:
+    """Return the logs of the ranks that have begun."""
+    return [log for log in map(read_log, paths) if log is not None]
+
+
+def read_pid(path: Path) -> int | None:
+    """Return the process of a log's rank; None as long as it has no first line."""
+    first, ended, _ = path.read_text().partition("\n") if path.exists() else ("", "", "")
+    return int(json.loads(first)["pid"]) if ended else None
+
+
 def newest_step(path: Path) -> int:
     """Return the step of a log's last whole line; 0 if there is none."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
