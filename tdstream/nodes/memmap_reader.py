@@ -83,23 +83,26 @@ class MemmapReader:
         return differences(self.name, saved, self.state_dict())
 
     def _read_each(self, starts: NDArray[np.int64]) -> Rows:
-        """Return the samples that begin at starts [n], copied one by one."""
-        rows: Rows = np.empty((len(starts), self.seq_len + 1), self.source.dtype)  # [n, seq_len + 1]
+        """Return the samples that begin at starts [n], wherever they lie."""
         offsets, maps, length = self._offsets, self._maps, self.seq_len + 1
-        for number, start in enumerate(starts.tolist()):
+        places, windows = starts.tolist(), []
+        for start in places:
             shard = bisect_right(offsets, start) - 1
             tokens = maps[shard] if shard in maps else self._map(shard)
-            window = tokens[start - offsets[shard] : start - offsets[shard] + length]
-            if len(window) == length:
-                rows[number] = window
-            else:
-                self._join(rows[number], start)
-        return rows
+            first = start - offsets[shard]
+            windows.append(tokens[first : first + length])
+        rows: Rows = np.concatenate([np.empty(0, self.source.dtype), *windows])
+        if len(rows) < len(places) * length:
+            rows = np.concatenate([self._joined(start) for start in places])  # some go on in the next shard
+        return rows.reshape(-1, length)
 
     def _shard_of_all(self, starts: NDArray[np.int64]) -> int | None:
         """Return the shard that holds all the samples that begin at starts whole, if there is one."""
-        shard = bisect_right(self._offsets, int(starts.min())) - 1
-        fits = int(starts.max()) + self.seq_len + 1 <= self._offsets[shard + 1]
+        shard = bisect_right(self._offsets, int(starts[0])) - 1
+        first, after = self._offsets[shard : shard + 2]
+        if not first <= starts[-1] < after:
+            return None  # the usual case with many shards, found without looking at the other rows
+        fits = first <= starts.min() and starts.max() + self.seq_len + 1 <= after
         return shard if fits else None
 
     def _read_from(self, shard: int, starts: NDArray[np.int64]) -> Rows:
@@ -111,13 +114,16 @@ class MemmapReader:
         rows: Rows = windows[starts - self._offsets[shard]]
         return rows
 
-    def _join(self, row: Rows, start: int) -> None:
-        """Copy tokens start, start + 1, ... of the stream into a row, from as many shards as it takes."""
-        while len(row):
-            shard = bisect_right(self._offsets, start) - 1  # never one without tokens, which cannot be mapped
-            part = self._map(shard)[start - self._offsets[shard] :][: len(row)]
-            row[: len(part)] = part
-            row, start = row[len(part) :], start + len(part)
+    def _joined(self, start: int) -> Rows:
+        """Return tokens start, start + 1, ... of the stream, one sample, from as many shards as it takes."""
+        row: Rows = np.empty(self.seq_len + 1, self.source.dtype)
+        done = 0
+        while done < len(row):
+            shard = bisect_right(self._offsets, start + done) - 1  # never one without tokens: no map of it
+            part = self._map(shard)[start + done - self._offsets[shard] :][: len(row) - done]
+            row[done : done + len(part)] = part
+            done += len(part)
+        return row
 
     def _map(self, shard: int) -> Rows:
         """Return a shard's tokens as an array over the mapped file; beyond some, the oldest is closed."""
