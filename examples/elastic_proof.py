@@ -78,13 +78,8 @@ def choose_elastic_kills(num_samples: int, seed: int) -> list[Kill]:
         target = (epoch + chance.uniform(0.3, 0.7)) * num_samples
         step += (target - done) / (machine.processes * BATCH_SIZE)
         done = target
-        kills.append(
-            Kill(
-                step=max(int(step), SAVE_EVERY + 1),
-                delay_s=chance.uniform(0, 0.05),
-                everything=epoch % 2 == 1,
-            )
-        )
+        after_first_save = max(int(step), SAVE_EVERY + 2)  # no rank is more than a step behind another
+        kills.append(Kill(step=after_first_save, delay_s=chance.uniform(0, 0.05), everything=epoch % 2 == 1))
     return kills
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from conftest import write_corpus
 
 DEMO = Path(__file__).parents[2] / "examples" / "resume_demo.py"
 
@@ -39,6 +43,32 @@ def test_a_killed_job_goes_on_exactly(short_dir):
     assert verdict is not None
     assert int(verdict[1]) % 2 == 0  # of two equal epochs
     assert not list(short_dir.iterdir())  # the scratch folder is gone, and nothing lies beside it
+
+
+def test_a_job_goes_on_with_other_numbers_of_processes(short_dir, tmp_path, monkeypatch, capsys):
+    """Killed with 2 and then 3 processes and ended with 1, a job has had each sample once in each epoch."""
+    tokens = np.random.default_rng(5).integers(2048, size=400 * 65 + 7).astype(np.uint16)
+    corpus = write_corpus(tmp_path / "corpus", tokens, [11_000, 9_000, 6_007])
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    demo = importlib.import_module("resume_demo")
+    monkeypatch.setattr(demo, "make_corpus", lambda directory, text_bytes: corpus)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(short_dir))
+    monkeypatch.setattr(sys, "argv", ["resume_demo.py", "--elastic", "--epochs", "2", "--seed", "6"])
+
+    with pytest.raises(SystemExit) as end:
+        demo.main()
+
+    output = capsys.readouterr().out
+    assert end.value.code == 0, output
+    assert re.search(r"^1 +2 +2 +epoch 0, position 0 +epoch 0, .* killed$", output, re.MULTILINE)
+    assert re.search(r"^2 +3 +0 +epoch 0, position [1-9].* epoch 1, .* killed$", output, re.MULTILINE)
+    assert re.search(
+        r"^3 +1 +1 +epoch [01], position [1-9].* position 400 .* finished$", output, re.MULTILINE
+    )
+    assert "over 3 machines: each of the corpus's 400 was served exactly once per" in output
+    assert "Losses are not compared" in output
+    assert not list(short_dir.iterdir())
 
 
 @pytest.mark.parametrize("seed", range(20))
