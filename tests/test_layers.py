@@ -17,6 +17,7 @@ FLOORS = (
     {"nodes", "text"},
     {"pipeline", "build", "handout", "locate"},
     {"loader", "compat", "preparation", "progress", "statefile"},
+    {"bench"},
     {"cli", "integrations"},
     {"__main__"},
 )
