@@ -72,6 +72,19 @@ def _tail_fault(rows: list[Row], missing: list[int]) -> str | None:
     )
 
 
+def order_fault(rows: Sequence[Row], orders: Sequence[Sequence[str]]) -> str | None:
+    """Say where an epoch's samples came in another order than that of a process which nobody kills.
+
+    What was left out then is nothing but the order's end.
+    """
+    for epoch, order in enumerate(orders):
+        served = [row for row in rows if row.epoch == epoch]
+        for row, sample in zip(served, order, strict=False):
+            if row.sample != sample:
+                return f"epoch {epoch}, {row}: a row of hash {row.sample}, uninterrupted it is {sample}"
+    return None
+
+
 def start_fault(runs: Runs, rows: Sequence[Row], save_every: int) -> str | None:
     """Say which run did not go on at the newest checkpoint, or not at the place where that was saved."""
     for number, (before, run) in enumerate(pairwise(runs), start=2):

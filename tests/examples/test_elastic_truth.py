@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
+
+import tdstream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLES = [f"s{number}" for number in range(14)]  # what the fixtures' corpus consists of
@@ -92,6 +93,7 @@ def test_every_sample_once_is_no_fault(elastic, runs):
     rows = elastic.join(runs)
 
     assert elastic.first_fault(rows, SAMPLES, EPOCHS) is None
+    assert elastic.order_fault(rows, [SAMPLES] * EPOCHS) is None
     assert elastic.start_fault(runs, rows, SAVE_EVERY) is None
     assert elastic.state_fault(runs) is None
 
@@ -100,9 +102,7 @@ def test_lost_steps_are_replaced(elastic, runs):
     """Of a step that two runs have trained, the later one's rows count, in the order of steps and ranks."""
     rows = elastic.join(runs)
 
-    assert [(row.step, row.run) for row in rows if row.epoch == 0] == [
-        *[(1, 1)] * 4, *[(2, 1)] * 4, *[(3, 2)] * 6,
-    ]  # fmt: skip
+    assert [row.run for row in rows] == [1] * 8 + [2] * 12 + [3] * 8
     assert [row.sample for row in rows] == [*SAMPLES, *SAMPLES]
 
 
@@ -153,6 +153,17 @@ def test_a_tail_may_be_left_out(elastic, runs):
     assert elastic.first_fault(elastic.join(runs)[:14], more, 1) is None
     assert elastic.first_fault(elastic.join(runs), more, EPOCHS).startswith(
         "epoch 1, sample 14: never served"
+    )
+
+
+def test_the_tail_is_the_end_of_the_order(elastic, runs):
+    """A sample out of the uninterrupted order is found, and so is one left out before the order's end."""
+    rows = elastic.join(runs)[:13]
+    left_out = [*SAMPLES[:3], "other", *SAMPLES[3:]]
+
+    assert elastic.order_fault(rows, [SAMPLES]) is None
+    assert elastic.order_fault(rows, [left_out]) == (
+        "epoch 0, step 1 (run 1, rank 1): a row of hash s3, uninterrupted it is other"
     )
 
 
@@ -221,8 +232,6 @@ def test_logs_are_read_up_to_the_kill(elastic, tmp_path):
 
 def test_samples_are_read_across_shards(elastic, make_corpus, monkeypatch):
     """The truth is the shards as one stream, cut into samples, and hashed as the trainer hashes its rows."""
-    import tdstream
-
     monkeypatch.syspath_prepend(str(EXAMPLES))
     hash_rows = importlib.import_module("elastic_trainer").hash_rows
     for dtype in ("uint16", "uint32"):
@@ -233,32 +242,5 @@ def test_samples_are_read_across_shards(elastic, make_corpus, monkeypatch):
 
         assert samples == [sample for batch in loader for sample in hash_rows(batch)]
         assert len(set(samples)) == 4
-    other = {"input_ids": batch_of(1, 2), "labels": batch_of(2, 4)}
-    assert hash_rows(other) != hash_rows({"input_ids": batch_of(1, 2), "labels": batch_of(2, 3)})
-
-
-def batch_of(*tokens: int) -> Any:
-    """Return one row as a tensor."""
-    import torch
-
-    return torch.from_numpy(np.array([tokens], dtype=np.int64))
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_kills_fall_into_the_middle_of_the_first_epochs(elastic, seed):
-    """The first machine dies in the middle of epoch 0, the second in that of epoch 1, behind a checkpoint."""
-    first, second = elastic.choose_elastic_kills(1200, seed)
-
-    served = first.step * 2 * elastic.BATCH_SIZE
-    assert 0.28 < served / 1200 < 0.7
-    assert 1.28 < (served + (second.step - first.step) * 3 * elastic.BATCH_SIZE) / 1200 < 1.7
-    assert elastic.choose_elastic_kills(10, seed)[0].step == elastic.SAVE_EVERY + 2
-
-
-def test_an_epoch_for_each_kill_is_asked_for(elastic, monkeypatch, capsys):
-    """With a single epoch there is no second one to kill the job in, and the demo says so."""
-    monkeypatch.setattr(sys, "argv", ["resume_demo.py", "--elastic", "--epochs", "1"])
-
-    with pytest.raises(SystemExit):
-        importlib.import_module("resume_demo").parse_arguments()
-    assert "give --epochs 2 or more" in capsys.readouterr().err
+    ids, labels, wrong = (torch.tensor([tokens]) for tokens in [(1, 2), (2, 3), (2, 4)])
+    assert hash_rows({"input_ids": ids, "labels": wrong}) != hash_rows({"input_ids": ids, "labels": labels})

@@ -66,8 +66,11 @@ def test_a_job_goes_on_with_other_numbers_of_processes(short_dir, tmp_path, monk
     assert re.search(
         r"^3 +1 +1 +epoch [01], position [1-9].* position 400 .* finished$", output, re.MULTILINE
     )
-    assert "over 3 machines: each of the corpus's 400 was served exactly once per" in output
-    assert "Losses are not compared" in output
+    words = " ".join(output.split())
+    assert (
+        "800 samples in 2 epochs over 3 machines: each of the corpus's 400 was served exactly once" in words
+    )
+    assert "Losses are not compared" in words
     assert not list(short_dir.iterdir())
 
 
@@ -79,3 +82,26 @@ def test_kills_are_spread_over_the_training(monkeypatch, seed):
 
     assert [(kill.step - 1) // 20 for kill in kills] == [0, 1, 2]
     assert [kill.everything for kill in kills] == [False, True, False]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_kills_fall_into_the_middle_of_the_first_epochs(monkeypatch, seed):
+    """The first machine dies in the middle of epoch 0, the second in that of epoch 1, behind a checkpoint."""
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    elastic = importlib.import_module("elastic_proof")
+    first, second = elastic.choose_elastic_kills(1200, seed)
+
+    served = first.step * 2 * elastic.BATCH_SIZE
+    assert 0.28 < served / 1200 < 0.7
+    assert 1.28 < (served + (second.step - first.step) * 3 * elastic.BATCH_SIZE) / 1200 < 1.7
+    assert elastic.choose_elastic_kills(10, seed)[0].step == elastic.SAVE_EVERY + 2
+
+
+def test_an_epoch_for_each_kill_is_asked_for(monkeypatch, capsys):
+    """With a single epoch there is no second one to kill the job in, and the demo says so."""
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    monkeypatch.setattr(sys, "argv", ["resume_demo.py", "--elastic", "--epochs", "1"])
+
+    with pytest.raises(SystemExit):
+        importlib.import_module("resume_demo").parse_arguments()
+    assert "give --epochs 2 or more" in capsys.readouterr().err
