@@ -195,7 +195,8 @@ def test_hugging_face_goes_on_at_every_step(setup: Geometry, accumulate: int, co
     whole = trainer.train(3)
     assert whole == truth(0) + truth(1) + truth(2)
     updates = -(-LENGTH // accumulate)
-    for step in (1, updates // 2, updates - 1, updates, updates + 1, 2 * updates, 2 * updates + 5):
+    steps = (1, updates // 2, updates - 1, updates, updates + 1, 2 * updates, 2 * updates + 5)
+    for step in steps if setup.workers == 0 else steps[1::2]:
         state, before = trainer.saved[step]
         loader = make_loader(counting, setup)
         loader.load_state_dict(state)
