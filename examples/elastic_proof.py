@@ -46,7 +46,7 @@ def prove_elastic(options: argparse.Namespace, corpus: Path, scratch: Path) -> s
     runs = train(options, corpus, scratch, len(samples))
     rows = join(runs)
     fault = first_fault(rows, samples, options.epochs)
-    fault = fault or order_fault(rows, uninterrupted(corpus, options.epochs, options.seed))
+    fault = fault or order_fault(rows, samples, uninterrupted(corpus, options.epochs, options.seed))
     fault = fault or start_fault(runs, rows, SAVE_EVERY) or state_fault(runs)
     print("" if fault else verdict(runs, rows, len(samples)))
     return fault

@@ -72,7 +72,7 @@ def _tail_fault(rows: list[Row], missing: list[int]) -> str | None:
     )
 
 
-def order_fault(rows: Sequence[Row], orders: Sequence[Sequence[str]]) -> str | None:
+def order_fault(rows: Sequence[Row], samples: Sequence[str], orders: Sequence[Sequence[str]]) -> str | None:
     """Say where an epoch's samples came in another order than that of a process which nobody kills.
 
     What was left out then is nothing but the order's end.
@@ -81,7 +81,8 @@ def order_fault(rows: Sequence[Row], orders: Sequence[Sequence[str]]) -> str | N
         served = [row for row in rows if row.epoch == epoch]
         for row, sample in zip(served, order, strict=False):
             if row.sample != sample:
-                return f"epoch {epoch}, {row}: a row of hash {row.sample}, uninterrupted it is {sample}"
+                here, there = samples.index(row.sample), samples.index(sample)
+                return f"epoch {epoch}, sample {here}: served at {row}, uninterrupted it is sample {there}"
     return None
 
 

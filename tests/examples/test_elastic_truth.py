@@ -93,7 +93,7 @@ def test_every_sample_once_is_no_fault(elastic, runs):
     rows = elastic.join(runs)
 
     assert elastic.first_fault(rows, SAMPLES, EPOCHS) is None
-    assert elastic.order_fault(rows, [SAMPLES] * EPOCHS) is None
+    assert elastic.order_fault(rows, SAMPLES, [SAMPLES] * EPOCHS) is None
     assert elastic.start_fault(runs, rows, SAVE_EVERY) is None
     assert elastic.state_fault(runs) is None
 
@@ -159,11 +159,11 @@ def test_a_tail_may_be_left_out(elastic, runs):
 def test_the_tail_is_the_end_of_the_order(elastic, runs):
     """A sample out of the uninterrupted order is found, and so is one left out before the order's end."""
     rows = elastic.join(runs)[:13]
-    left_out = [*SAMPLES[:3], "other", *SAMPLES[3:]]
+    left_out = [*SAMPLES[:3], SAMPLES[13], *SAMPLES[3:13]]
 
-    assert elastic.order_fault(rows, [SAMPLES]) is None
-    assert elastic.order_fault(rows, [left_out]) == (
-        "epoch 0, step 1 (run 1, rank 1): a row of hash s3, uninterrupted it is other"
+    assert elastic.order_fault(rows, SAMPLES, [SAMPLES]) is None
+    assert elastic.order_fault(rows, SAMPLES, [left_out]) == (
+        "epoch 0, sample 3: served at step 1 (run 1, rank 1), uninterrupted it is sample 13"
     )
 
 
