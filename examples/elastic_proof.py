@@ -115,7 +115,7 @@ def verdict(runs: Runs, rows: list[Row], num_samples: int) -> str:
     text = (
         f"{len(rows):,} samples in {epochs} epochs over {len(runs)} machines: each of the corpus's "
         f"{num_samples:,} was served exactly once per epoch, but for the last incomplete global batch, of "
-        f"{', '.join(map(str, left_out))} samples, in the order in which a single process is given them "
+        f"{' and '.join(map(str, left_out))} samples, in the order in which a single process is given them "
         f"that nobody kills. {again} more were served after a checkpoint, lost in a kill, and served again "
         f"by the next run. The loader's state was the same on all ranks, at each of {steps:,} steps. Losses "
         f"are not compared: another number of processes makes other global batches, and so other losses."
