@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -102,6 +103,26 @@ def check_unfinished(directory: Path, findings: Findings) -> None:
         findings.fault("unfinished", STAGING_DIR, left)
 
 
+def check_dtype(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> CorpusMeta:
+    """See whether all shards have the size of the other storage type.
+
+    Args:
+        meta: What is promised.
+        sizes: The files that there are.
+        findings: Told if so.
+
+    Returns:
+        What is promised, with the type that the shards have.
+    """
+    for other, dtype in DTYPES.items():
+        fits = all(sizes.get(file) == tokens * dtype.itemsize for file, tokens in meta.chunks)
+        if meta.dtype and other != meta.dtype and fits and meta.total_tokens:
+            wrong = f"says dtype {meta.dtype}, but every chunk has the size that its tokens have as {other}."
+            findings.fault("dtype", META_FILE, wrong)
+            return replace(meta, dtype=other)
+    return meta
+
+
 def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> set[str]:
     """Compare each shard's size with what is promised, and look for shards that nobody promised.
 
@@ -113,6 +134,8 @@ def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
     Returns:
         The names of shards that are missing or have another size.
     """
+    if META_FILE not in sizes:
+        return {fault.file for fault in findings.faults if fault.kind == "odd_size"}
     damaged = set()
     for file, tokens in dict.fromkeys(meta.chunks):
         if file not in sizes:

@@ -11,8 +11,8 @@ class Fault:
     """One thing that is wrong with a corpus."""
 
     kind: str
-    """One of: meta, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped, id_range,
-    eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
+    """One of: meta, dtype, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped,
+    id_range, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
     file: str
     """The file that it is about, inside the corpus directory; empty where it is about the whole corpus."""
     message: str
