@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.corpus.staging import check_output
-from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.options import ENCODERS, PrepareOptions
 
 if TYPE_CHECKING:
-    from tdstream.preparation.engine import Counts, PrepareResult
+    from tdstream.preparation.counts import Counts
+    from tdstream.preparation.result import PrepareResult
 
 DEFAULT_OUTPUT = "./data/fineweb-edu-sample-10BT/"
 
@@ -67,6 +69,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace the corpus in output_path when the new one is complete",
     )
     flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
+    flag("--resume", action="store_true", help="go on with an unfinished preparation, if there is one")
+    flag("--num_proc", type=whole_number, default=1, help="processes that tokenize")
+    flag(
+        "--encoder",
+        choices=ENCODERS,
+        default="auto",
+        help="what turns text into ids; auto takes the fastest that is exact for the tokenizer",
+    )
+    flag("--task", type=whole_number, help="prepare only this share of the dataset, from 0")
+    flag("--num_tasks", type=whole_number, help="shares that the dataset is divided into")
+    flag(
+        "--merge_wait",
+        type=float,
+        default=300.0,
+        help="seconds after which rank 0 gives up on a rank that neither ends nor shows life",
+    )
 
 
 def whole_number(text: str) -> int:
@@ -100,14 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
     """
     given = {name: getattr(arguments, name) for name in PrepareOptions.__dataclass_fields__}
     options = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
-    check_output(options.output_path, overwrite=options.overwrite)
+    check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
-    from tdstream.preparation.engine import prepare_corpus  # noqa: PLC0415
+    from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
-    with _Bar() as bar:
-        result = prepare_corpus(options, bar)
+    try:
+        with _Bar() as bar:
+            result = prepare_corpus(options, bar)
+    except KeyboardInterrupt:
+        print(f"Interrupted. {kept_of(options) or 'No unfinished corpus was left behind.'}", file=sys.stderr)
+        return 128 + signal.SIGINT
     print(_summary(result), file=sys.stderr)
     return 0
 
@@ -117,6 +139,7 @@ class _Bar:
 
     def __init__(self) -> None:
         self._bar: Any = None
+        self._tokens_before = 0
 
     def __enter__(self) -> _Bar:
         return self
@@ -129,26 +152,55 @@ class _Bar:
         if self._bar is not None:
             self._bar.close()
 
-    def begin(self, total: int | None) -> None:
-        """Show the bar."""
+    def begin(self, total: int | None, done: Counts) -> None:
+        """Show the bar, at the place where earlier runs have stopped."""
         from tqdm import tqdm  # noqa: PLC0415
 
-        self._bar = tqdm(total=total, unit=" doc", unit_scale=True, dynamic_ncols=True, desc="Preparing")
+        self._tokens_before = done.tokens
+        self._bar = tqdm(
+            total=total,
+            initial=done.records,
+            unit=" doc",
+            unit_scale=True,
+            dynamic_ncols=True,
+            desc="Preparing",
+        )
 
     def advance(self, num_records: int, counts: Counts) -> None:
         """Move the bar."""
         elapsed = self._bar.format_dict["elapsed"] or 1e-9
-        rate = self._bar.format_sizeof(counts.tokens / elapsed)
+        rate = self._bar.format_sizeof((counts.tokens - self._tokens_before) / elapsed)
         tokens = self._bar.format_sizeof(counts.tokens)
         self._bar.set_postfix_str(f"{tokens} tokens, {rate} tok/s", refresh=False)
         self._bar.update(num_records)
 
 
 def _summary(result: PrepareResult) -> str:
-    counts = result.counts
+    counts, meta = result.counts, result.meta
+    if result.was_complete:
+        return (
+            f"Complete already, there is nothing to resume: {counts.documents:,} documents, "
+            f"{counts.tokens:,} tokens: {result.output_path}"
+        )
     rate = counts.tokens / max(result.seconds, 1e-9)
-    return (
+    chunks = f" in {len(meta.chunks):,} chunks of {meta.dtype}" if meta else ""
+    return _lengths(result) + (
         f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
-        f"{counts.tokens:,} tokens in {len(result.meta.chunks):,} chunks of {result.meta.dtype}, "
+        f"{counts.tokens:,} tokens{chunks}, "
         f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
+    )
+
+
+def _lengths(result: PrepareResult) -> str:
+    """Return a line about the lengths of the documents, without their end-of-text tokens."""
+    from tdstream.preparation.counts import median  # noqa: PLC0415
+
+    counts, lengths = result.counts, result.lengths
+    if not counts.documents:
+        return ""
+    mean = (counts.tokens - counts.documents) / counts.documents
+    return (
+        f"{counts.records:,} records = {counts.documents:,} documents + {counts.skipped:,} skipped; "
+        f"tokens per document: min {min(lengths):,}, median {median(lengths):,.1f}, mean {mean:,.1f}, "
+        f"max {max(lengths):,}; {counts.text_bytes / counts.tokens:.2f} bytes per token\n"
     )

@@ -13,8 +13,10 @@ from tdstream.corpus.meta import META_FILE, STAGING_DIR, read_meta
 from tdstream.errors import CorpusError, OutputError
 
 CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.bin")
-STAGED_PATTERN = re.compile(r"chunk_\d{6,}\.bin(\.tmp)?|meta\.json(\.tmp)?|lock")
+STAGED_PATTERN = re.compile(r"chunk_\d{6,}\.bin(\.tmp)?|meta\.json(\.tmp)?|journal\.jsonl(\.tmp)?|lock")
 """Names that a preparation gives to files in its staging directory."""
+TASK_PATTERN = re.compile(r"task_\d{5,}")
+"""Names of the directories in it where several tasks have one each."""
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
     foreign = [path for path in entries if not _is_ours(path)]
     staging = output / STAGING_DIR
     if staging.is_dir() and not staging.is_symlink():
-        foreign += sorted(path for path in staging.iterdir() if not STAGED_PATTERN.fullmatch(path.name))
+        foreign += sorted(path for path in staging.iterdir() if not _is_staged(path))
     elif os.path.lexists(staging):
         foreign.append(staging)
     if foreign:
@@ -92,6 +94,28 @@ def _is_ours(path: Path) -> bool:
     except CorpusError:
         return False
     return True
+
+
+def _is_staged(path: Path) -> bool:
+    if TASK_PATTERN.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+        return all(STAGED_PATTERN.fullmatch(inner.name) for inner in path.iterdir())
+    return STAGED_PATTERN.fullmatch(path.name) is not None
+
+
+def check_room(directory: Path, num_bytes: int) -> None:
+    """Refuse to begin a shard that the file system has no room for.
+
+    Args:
+        directory: Where it is to lie.
+        num_bytes: Its size.
+
+    Raises:
+        OSError: If it does not fit.
+    """
+    disk = os.statvfs(directory)
+    free = disk.f_bavail * disk.f_frsize
+    if free < num_bytes:
+        raise OSError(errno.ENOSPC, f"the next chunk takes {num_bytes:,} bytes, {free:,} are free")
 
 
 def _named(paths: list[Path]) -> str:

@@ -1,36 +1,28 @@
 """Turn a directory from what it was into a whole corpus, with nothing in between that could mislead a reader.
 
-While a preparation runs, its shards lie in ``<output>/.preparing/``. Writing ``.preparing/meta.json`` is the
-commit: before it a killed run counts for nothing, after it the next start finishes the move. In the move
-the old meta.json goes first and the new one comes last, so a directory with a meta.json is always whole.
+While a preparation runs, its shards lie in ``<output>/.preparing/``, with a journal that says which of them
+are safe; a killed run goes on behind those. Writing ``.preparing/meta.json`` is the commit: after it the next
+start finishes the move. In the move the old meta.json goes first and the new one comes last, so a directory
+with a meta.json is always whole. Where several tasks prepare one corpus, each has a directory of its own,
+``<output>/.preparing/task_00003/``.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from tdstream.corpus.meta import META_FILE, STAGING_DIR, CorpusMeta, fsync_directory, read_meta, write_meta
-from tdstream.corpus.output import (
-    CHUNK_PATTERN,
-    STAGED_PATTERN,
-    check_contents,
-    check_parent,
-    explain_os_errors,
-)
+from tdstream.corpus.journal import JOURNAL_FILE, Record
+from tdstream.corpus.locks import LOCK_FILE, take_lock
+from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, fsync_directory, write_meta
+from tdstream.corpus.move import empty, finish_move, remove_staging
+from tdstream.corpus.output import check_contents, check_parent, explain_os_errors
+from tdstream.corpus.unfinished import check_unfinished, task_directory, unfinished
 from tdstream.errors import CorpusError, OutputError
 
-logger = logging.getLogger(__name__)
 
-LOCK_FILE = "lock"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-
-
-def check_output(output: Path, *, overwrite: bool) -> None:
+def check_output(output: Path, *, overwrite: bool, resume: bool = False, task: int | None = None) -> None:
     """Refuse an output directory that cannot be used, before anything slow is done.
 
     A move that was interrupted is finished first.
@@ -38,9 +30,12 @@ def check_output(output: Path, *, overwrite: bool) -> None:
     Args:
         output: Where the corpus is to lie; it need not exist.
         overwrite: Whether an older corpus may be replaced.
+        resume: Whether to go on with an unfinished preparation.
+        task: Which of several tasks is to write there; None means that there is only one.
 
     Raises:
         OutputError: If it is a file, not writable, in use, or holds what must not be lost.
+        CorpusError: If the journal of an unfinished preparation cannot be read.
     """
     with explain_os_errors(output):
         if not os.path.lexists(output):
@@ -52,41 +47,98 @@ def check_output(output: Path, *, overwrite: bool) -> None:
             raise OutputError(
                 f"{output} may not be written. Change its permissions or choose another output path."
             )
-        if (output / STAGING_DIR / LOCK_FILE).exists():
-            lock = _lock(output)
-            try:
-                finish_move(output)
-            finally:
-                os.close(lock)
-        check_contents(output, overwrite=overwrite)
+        if task is None and (output / STAGING_DIR / LOCK_FILE).exists():
+            _tidy(output)
+        complete = resume and not overwrite and (output / META_FILE).exists()
+        if not complete:
+            check_contents(output, overwrite=overwrite)
+        check_unfinished(output, overwrite=overwrite, resume=resume, task=task)
+
+
+def _tidy(output: Path) -> None:
+    """Finish a move that was interrupted, and remove what is left of one that was all but finished."""
+    staging = output / STAGING_DIR
+    lock = take_lock(staging, output)
+    try:
+        finish_move(output)
+        if (output / META_FILE).exists() and {path.name for path in staging.glob("*")} == {LOCK_FILE}:
+            remove_staging(output)
+    finally:
+        os.close(lock)
 
 
 class Staging:
-    """The output directory of one preparation: locked, checked, with an empty place for its shards."""
+    """The place where one preparation writes its shards: locked, checked, and empty unless it goes on."""
 
-    def __init__(self, output: Path, *, overwrite: bool) -> None:
+    def __init__(
+        self, output: Path, *, overwrite: bool, resume: bool = False, task: int | None = None
+    ) -> None:
         """Claim a directory.
 
         Args:
             output: Where the corpus is to lie; created where it does not exist.
             overwrite: Whether an older corpus may be replaced.
+            resume: Whether to go on with an unfinished preparation, if there is one.
+            task: Which of several tasks writes here; None means that there is only one.
 
         Raises:
             OutputError: If it cannot be used, or another preparation is using it.
+            CorpusError: If the journal of an unfinished preparation cannot be read.
         """
         self.output = output
-        self.directory = output / STAGING_DIR
-        self._lock_descriptor: int | None = None
+        self.directory = task_directory(output, task)
+        self.record: Record | None = None
+        """The unfinished preparation that is to be gone on with."""
+        self._task = task
+        self._locks: list[int] = []
         with explain_os_errors(output):
             self._created = _make_directories(output)
             try:
-                self._lock_descriptor = _lock(output)
-                finish_move(output)
-                check_contents(output, overwrite=overwrite)
-                _empty(self.directory)
+                self._claim(overwrite=overwrite, resume=resume)
             except BaseException:
                 self.discard()
                 raise
+
+    def _claim(self, *, overwrite: bool, resume: bool) -> None:
+        staging = self.output / STAGING_DIR
+        self._locks.append(take_lock(staging, self.output, shared=self._task is not None))
+        if self._task is None:
+            finish_move(self.output)
+        else:
+            self._locks.append(take_lock(self.directory, self.output))
+        check_contents(self.output, overwrite=overwrite)
+        check_unfinished(self.output, overwrite=overwrite, resume=resume, task=self._task)
+        if resume:
+            self.record = unfinished(self.output, self._task)
+
+    def clear(self) -> None:
+        """Remove what earlier runs left; of the preparation that is to be gone on with, what is not safe.
+
+        Raises:
+            CorpusError: If a shard that was safe is gone or has another size.
+        """
+        with explain_os_errors(self.output):
+            if self.record is None:
+                # First of all the journal: without it nothing can be gone on with.
+                (self.directory / JOURNAL_FILE).unlink(missing_ok=True)
+                empty(self.directory)
+                return
+            if not self.record.done:
+                self._check_shards(self.record)
+            safe = {entry.chunk.file for entry in self.record.entries}
+            empty(self.directory, keep=frozenset({JOURNAL_FILE, *safe}))
+
+    def _check_shards(self, record: Record) -> None:
+        width = DTYPES[record.plan["dtype"]].itemsize
+        for chunk in (entry.chunk for entry in record.entries):
+            path = self.directory / chunk.file
+            size = path.stat().st_size if path.exists() else -1
+            if size != chunk.tokens * width:
+                found = f"has {size:,} bytes" if size >= 0 else "is gone"
+                raise CorpusError(
+                    f"{path} {found}, but the journal beside it promises {chunk.tokens * width:,} bytes. "
+                    f"Bring it back, or pass --overwrite without --resume to begin again."
+                )
 
     def publish(self, meta: CorpusMeta) -> None:
         """Make the staged shards the corpus of the output directory.
@@ -107,59 +159,38 @@ class Staging:
             raise OutputError(
                 f"{error} The new corpus is complete in {self.directory}; start again to have it moved."
             ) from None
-        self._release()
+        self.release()
 
     def discard(self) -> None:
-        """Give the claim up: remove what was staged, and the directories that were made for it.
+        """Give the claim up: remove what cannot be gone on with, and the directories that were made for it.
 
-        A corpus that has been committed is left for the next start to finish.
+        Shards that a journal calls safe, and a corpus that has been committed, are left for the next start.
         """
-        if self._lock_descriptor is None:
-            _remove_empty(self._created)
-            return
-        if not (self.directory / META_FILE).exists():
+        if self._locks and not self._is_worth_keeping():
             with suppress(OSError):
-                _empty(self.directory)
-                _remove_staging(self.output)
-            _remove_empty(self._created)
-        self._release()
+                self._remove()
+        self.release()
+        _remove_empty(self._created)
 
-    def _release(self) -> None:
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = None
+    def _is_worth_keeping(self) -> bool:
+        try:
+            safe = unfinished(self.output, self._task) is not None
+        except CorpusError:  # Perhaps a newer version can read it.
+            safe = True
+        return safe or (self.output / STAGING_DIR / META_FILE).exists()
 
+    def _remove(self) -> None:
+        if self._task is None:
+            remove_staging(self.output)
+            return
+        empty(self.directory)
+        (self.directory / LOCK_FILE).unlink(missing_ok=True)
+        self.directory.rmdir()
 
-def finish_move(output: Path) -> None:
-    """Bring a committed corpus from its staging place to its final place, if there is one.
-
-    It may be interrupted anywhere and started again: a shard is either staged or already moved.
-
-    Args:
-        output: The corpus directory; the caller holds its lock.
-    """
-    staging = output / STAGING_DIR
-    if not (staging / META_FILE).exists():
-        return
-    meta = read_meta(staging / META_FILE)
-    (output / META_FILE).unlink(missing_ok=True)
-    fsync_directory(output)
-    names = {chunk.file for chunk in meta.chunks}
-    for name in sorted(names):
-        if (staging / name).exists():
-            os.replace(staging / name, output / name)
-        elif not (output / name).exists():
-            raise CorpusError(
-                f"{output} lacks {name}, which {staging / META_FILE} lists. "
-                f"Remove {staging} and prepare again."
-            )
-    for path in output.iterdir():
-        if CHUNK_PATTERN.fullmatch(path.name) and path.name not in names:
-            path.unlink()
-    fsync_directory(output)
-    os.replace(staging / META_FILE, output / META_FILE)
-    fsync_directory(output)
-    _remove_staging(output)
+    def release(self) -> None:
+        """Let others have the directory."""
+        while self._locks:
+            os.close(self._locks.pop())
 
 
 def _make_directories(output: Path) -> list[Path]:
@@ -177,47 +208,3 @@ def _remove_empty(directories: list[Path]) -> None:
     for directory in directories:
         with suppress(OSError):
             directory.rmdir()
-
-
-def _lock(output: Path) -> int:
-    """Lock the staging directory for this process; return the descriptor that holds the lock."""
-    path = output / STAGING_DIR / LOCK_FILE
-    while True:
-        path.parent.mkdir(exist_ok=True)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            continue  # The run before us has just removed the staging directory.
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise OutputError(
-                f"Another preparation is writing into {output}. Wait for it or choose another output path."
-            ) from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-            logger.warning("%s cannot be locked there: start one preparation at a time.", output)
-            return descriptor
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                return descriptor
-        os.close(descriptor)  # The file that we locked has been removed meanwhile; lock its successor.
-
-
-def _empty(staging: Path) -> None:
-    """Remove all that a killed run left, except the lock, which is ours by now."""
-    for path in staging.iterdir():
-        if path.name != LOCK_FILE and STAGED_PATTERN.fullmatch(path.name):
-            path.unlink()
-
-
-def _remove_staging(output: Path) -> None:
-    staging = output / STAGING_DIR
-    _empty(staging)
-    (staging / LOCK_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # A run that waits for this directory may already have put its own lock there.
-        staging.rmdir()
-    fsync_directory(output)

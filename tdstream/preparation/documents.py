@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tdstream.preparation.encoder import Encoded
 
 
-def with_eos(encoded: Encoded, eos_token_id: int) -> NDArray[np.int64]:
+def with_eos(encoded: Encoded, eos_token_id: int) -> NDArray[np.integer[Any]]:
     """Return the ids of all documents, each followed by the end-of-text id.
 
     Args:
@@ -23,12 +23,14 @@ def with_eos(encoded: Encoded, eos_token_id: int) -> NDArray[np.int64]:
     return np.insert(encoded.ids, encoded.offsets[1:], eos_token_id)
 
 
-def count_empty(encoded: Encoded) -> int:
-    """Return how many documents have no token of their own."""
-    return int(np.count_nonzero(np.diff(encoded.offsets) == 0))
+def ends_with_eos(encoded: Encoded) -> NDArray[np.int64]:
+    """Return where each document ends among the ids of `with_eos`, shape [num_documents]."""
+    return encoded.offsets[1:] + np.arange(1, len(encoded.offsets))
 
 
-def count_holding(encoded: Encoded, token_id: int) -> int:
-    """Return how many documents hold a token id in their own text."""
+def which_hold(encoded: Encoded, token_id: int) -> NDArray[np.bool_]:
+    """Return whether each document holds a token id in its own text, shape [num_documents]."""
+    holding = np.zeros(len(encoded.offsets) - 1, np.bool_)
     places: NDArray[Any] = np.flatnonzero(encoded.ids == token_id)
-    return len(np.unique(np.searchsorted(encoded.offsets, places, side="right")))
+    holding[np.searchsorted(encoded.offsets, places, side="right") - 1] = True
+    return holding

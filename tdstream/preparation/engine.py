@@ -3,78 +3,30 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from tdstream.corpus.meta import CorpusMeta
 from tdstream.corpus.staging import check_output
+from tdstream.corpus.unfinished import unfinished
 from tdstream.corpus.writer import CorpusWriter
-from tdstream.errors import SourceError
-from tdstream.preparation.documents import count_empty, count_holding, with_eos
-from tdstream.preparation.encoder import Encoder, HfEncoder
+from tdstream.errors import ConfigError, SourceError, TdstreamError
+from tdstream.preparation.blocks import Overlapped
+from tdstream.preparation.complete import complete_result
+from tdstream.preparation.encoder import Encoder
+from tdstream.preparation.encoder_choice import choose_encoder
+from tdstream.preparation.identity import identity_of
+from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
+from tdstream.preparation.result import Nobody, Observer, PrepareResult
 from tdstream.preparation.source import open_source
 from tdstream.preparation.tokenizer import load_tokenizer, plan_corpus
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
-    """What has been prepared so far."""
-
-    documents: int = 0
-    """Documents written, empty ones too."""
-    empty: int = 0
-    """Documents among them without a token of their own."""
-    skipped: int = 0
-    """Records that were left out because they hold no text."""
-    with_eos: int = 0
-    """Documents whose own text holds the end-of-text token."""
-    tokens: int = 0
-    """Tokens written, end-of-text tokens too."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrepareResult:
-    """What a preparation has done."""
-
-    output_path: Path
-    counts: Counts
-    meta: CorpusMeta
-    seconds: float
-    """From the first record to the finished corpus."""
-
-
-class Observer(Protocol):
-    """Somebody who wants to know how far a preparation is."""
-
-    def begin(self, total: int | None) -> None:
-        """Take note of the number of records to read; None where unknown."""
-
-    def advance(self, num_records: int, counts: Counts) -> None:
-        """Take note of records that were read since the last call, and of all that was done."""
-
-    def end(self) -> None:
-        """Take note that the corpus is complete."""
-
-
-class _Nobody:
-    """The observer of a preparation that nobody watches."""
-
-    def begin(self, total: int | None) -> None:
-        """Ignore it."""
-
-    def advance(self, num_records: int, counts: Counts) -> None:
-        """Ignore it."""
-
-    def end(self) -> None:
-        """Ignore it."""
 
 
 def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
@@ -85,28 +37,79 @@ def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) ->
         observer: Told how far it is.
 
     Returns:
-        What was done.
+        What was done, over all runs that it took.
 
     Raises:
-        TdstreamError: If that is not possible. The output directory is then as it was before.
+        TdstreamError: If that is not possible. An older corpus in the output directory is then as it was, and
+            the chunks that were complete are kept for a start with ``resume``.
     """
-    watcher = observer or _Nobody()
-    check_output(options.output_path, overwrite=options.overwrite)
+    output, task = options.output_path, options.task
+    check_output(output, overwrite=options.overwrite, resume=options.resume, task=task)
     tokenizer = load_tokenizer(options.tokenizer)
     plan = plan_corpus(options, tokenizer)
-    with open_source(options) as source:
-        begun = time.monotonic()
-        batches = _with_a_first_one(source, options)
-        with CorpusWriter(options.output_path, plan, overwrite=options.overwrite) as writer:
-            watcher.begin(source.total)
-            counts = _write(batches, HfEncoder(tokenizer), writer, plan, watcher)
-            if counts.documents == 0:
-                raise SourceError(_nothing(options, counts.skipped))
-            meta = writer.finish(num_documents=counts.documents)
-    watcher.end()
-    _report(counts)
-    seconds = time.monotonic() - begun
-    return PrepareResult(output_path=options.output_path, counts=counts, meta=meta, seconds=seconds)
+    complete = complete_result(options, plan)
+    if complete is not None:
+        return complete
+    try:
+        with open_source(options) as source:
+            return _prepare(options, plan, tokenizer, source, observer or Nobody())
+    except TdstreamError as error:
+        kept = kept_of(options)
+        raise (type(error)(f"{error} {kept}") if kept else error) from error.__cause__
+
+
+def kept_of(options: PrepareOptions) -> str:
+    """Return a sentence about what a later start can go on with; empty if there is nothing.
+
+    Args:
+        options: What was asked for.
+    """
+    try:
+        record = unfinished(options.output_path, options.task)
+    except TdstreamError:
+        return ""
+    if record is None:
+        return ""
+    return (
+        f"{record.num_documents:,} documents, {record.num_tokens:,} tokens are safe: start again with "
+        f"--resume to go on behind them."
+    )
+
+
+def _prepare(
+    options: PrepareOptions, plan: CorpusMeta, tokenizer: Any, source: TextSource, observer: Observer
+) -> PrepareResult:
+    begun = options.resume and unfinished(options.output_path, options.task) is not None
+    # Nothing is written before there is a first record, unless there may be none.
+    batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
+    encoder = choose_encoder(tokenizer, options.encoder)
+    plan = replace(plan, encoder=encoder.name)
+    writer = CorpusWriter(
+        options.output_path,
+        plan,
+        overwrite=options.overwrite,
+        resume=options.resume,
+        identity=identity_of(options, plan, source.files),
+        task=options.task,
+    )
+    with writer:
+        ledger = Ledger.of(writer.entries, source.begin)
+        if writer.entries:
+            source.go_to(ledger.place, ledger.counts.records)
+        _check_skipping(options, ledger)
+        observer.begin(source.total, ledger.counts)
+        if not writer.is_done:
+            _write(batches, encoder, plan, writer, ledger, observer)
+        meta = _finish(options, writer, ledger)
+    observer.end()
+    _report(ledger)
+    return PrepareResult(
+        output_path=options.output_path,
+        counts=ledger.counts,
+        meta=meta,
+        seconds=ledger.counts.seconds,
+        lengths=ledger.lengths,
+    )
 
 
 def _with_a_first_one(source: TextSource, options: PrepareOptions) -> Iterator[TextBatch]:
@@ -118,37 +121,42 @@ def _with_a_first_one(source: TextSource, options: PrepareOptions) -> Iterator[T
     return chain([first], batches)
 
 
-def _write(
-    batches: Iterator[TextBatch], encoder: Encoder, writer: CorpusWriter, plan: CorpusMeta, observer: Observer
-) -> Counts:
-    counts = Counts()
-    for batch in batches:
-        added = _write_batch(batch, encoder, writer, plan.eos_token_id or 0)
-        counts = Counts(
-            documents=counts.documents + added.documents,
-            empty=counts.empty + added.empty,
-            skipped=counts.skipped + added.skipped,
-            with_eos=counts.with_eos + added.with_eos,
-            tokens=counts.tokens + added.tokens,
+def _check_skipping(options: PrepareOptions, ledger: Ledger) -> None:
+    if ledger.counts.skipped and not options.skip_bad:
+        raise ConfigError(
+            f"The unfinished preparation in {options.output_path} skipped {ledger.counts.skipped:,} bad "
+            f"records, but skip_bad is off now. Resume it with --skip_bad, or pass --overwrite without "
+            f"--resume."
         )
-        observer.advance(batch.num_records, counts)
-    return counts
 
 
-def _write_batch(batch: TextBatch, encoder: Encoder, writer: CorpusWriter, eos_token_id: int) -> Counts:
-    skipped = Counts(skipped=batch.num_records - len(batch.texts))
-    if not batch.texts:
-        return skipped
-    encoded = encoder.encode(batch.texts)
-    ids = with_eos(encoded, eos_token_id)
-    writer.append(ids)
-    return replace(
-        skipped,
-        documents=len(batch.texts),
-        empty=count_empty(encoded),
-        with_eos=count_holding(encoded, eos_token_id),
-        tokens=len(ids),
-    )
+def _write(
+    batches: Iterator[TextBatch],
+    encoder: Encoder,
+    plan: CorpusMeta,
+    writer: CorpusWriter,
+    ledger: Ledger,
+    observer: Observer,
+) -> None:
+    blocks = Overlapped(batches, encoder, plan.eos_token_id or 0)
+    with closing(blocks):
+        for block in blocks:
+            _write_block(block, writer, ledger)
+            observer.advance(block.num_records, ledger.counts)
+
+
+def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger) -> None:
+    writer.append(ledger.rest_of(block), lambda num_written: ledger.note(block, num_written))
+    ledger.end(block)
+
+
+def _finish(options: PrepareOptions, writer: CorpusWriter, ledger: Ledger) -> CorpusMeta | None:
+    if options.task is not None:
+        writer.finish_task(ledger.last_note())
+        return None
+    if ledger.counts.documents == 0:
+        raise SourceError(_nothing(options, ledger.counts.skipped))
+    return writer.finish(num_documents=ledger.counts.documents, note=ledger.last_note())
 
 
 def _nothing(options: PrepareOptions, skipped: int) -> str:
@@ -156,7 +164,8 @@ def _nothing(options: PrepareOptions, skipped: int) -> str:
     return f"Dataset {options.dataset!r} gives no document: {why}. Check its files and its split."
 
 
-def _report(counts: Counts) -> None:
+def _report(ledger: Ledger) -> None:
+    counts = ledger.counts
     if counts.with_eos:
         logger.warning(
             "%s of %s documents hold the end-of-text token in their own text; readers cannot tell it "

@@ -8,6 +8,7 @@ from pathlib import Path
 from tdstream.errors import ConfigError
 
 DEFAULT_DATA_NAME = "sample-10BT"
+ENCODERS = ("auto", "hf", "fastokens", "gigatoken")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,18 @@ class PrepareOptions:
     """Replace a corpus that lies in output_path, once the new one is complete."""
     skip_bad: bool = False
     """Count records that hold no text and go on, instead of stopping."""
+    resume: bool = False
+    """Go on with an unfinished preparation in output_path, if there is one."""
+    num_proc: int = 1
+    """Processes that tokenize; the corpus does not depend on it."""
+    encoder: str = "auto"
+    """What turns text into ids, one of ENCODERS; the ids do not depend on it."""
+    task: int | None = None
+    """Which of num_tasks shares of the dataset to prepare, from 0; None prepares all of it."""
+    num_tasks: int | None = None
+    """Shares that the dataset is divided into; given together with task or not at all."""
+    merge_wait: float = 300.0
+    """Seconds after which the task that merges gives up on one that neither ends nor shows life."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed.
@@ -47,10 +60,21 @@ class PrepareOptions:
         Raises:
             ConfigError: If a number is out of range, or a name is empty.
         """
-        for name in ("tokens_per_chunk", "batch_size", "max_samples"):
+        for name in ("tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
         for name in ("tokenizer", "dataset", "split", "text_field"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} must not be empty.")
+        if self.encoder not in ENCODERS:
+            raise ConfigError(f"encoder must be one of {', '.join(ENCODERS)}, got {self.encoder!r}.")
+        if (self.task is None) != (self.num_tasks is None):
+            raise ConfigError(
+                f"task and num_tasks are given together or not at all, got task={self.task} and "
+                f"num_tasks={self.num_tasks}."
+            )
+        if self.task is not None and self.num_tasks is not None and not 0 <= self.task < self.num_tasks:
+            raise ConfigError(
+                f"task must be 0 to {self.num_tasks - 1} with num_tasks={self.num_tasks}, got {self.task}."
+            )

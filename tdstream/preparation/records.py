@@ -10,11 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tdstream.errors import SourceError
 from tdstream.preparation.hub import in_one_line
 from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.segments import Place, Segments, Share
+
+_MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +30,43 @@ class TextBatch:
     """One per good record."""
     num_records: int
     """Records read for it, bad ones too."""
+    begin: Place
+    """Where the first of these records lies."""
+    rows: NDArray[np.int64]
+    """Which of these records each text is from, counted from 0; shape [num_texts]."""
+    sizes: NDArray[np.int64]
+    """Bytes of each text in UTF-8, shape [num_texts]."""
 
 
 class TextSource:
     """An opened dataset. Close it, or use it in a `with` statement."""
 
     def __init__(
-        self, stream: Any, options: PrepareOptions, columns: list[str] | None, total: int | None
+        self, segments: Segments, share: Share, options: PrepareOptions, columns: list[str] | None
     ) -> None:
-        self.total = _smallest(total, options.max_samples)
+        self.total: int | None = share.limit
         """Records that there are to read; None where unknown."""
-        self._stream: Any = stream
+        self.files: list[str] = []
+        """What it is read from, where that is known."""
+        self._segments: Any = segments
+        self._share = share
         self._options = options
         self._columns = columns
         self._tables: Any = None
         self._ended = False
+        self.begin = share.begin
+        """Where the next record lies."""
+        self._num_records = 0
+
+    def go_to(self, place: Place, num_records: int) -> None:
+        """Begin behind records that an earlier run has read.
+
+        Args:
+            place: Where.
+            num_records: How many of them there are.
+        """
+        self.begin = place
+        self._num_records = num_records
 
     def batches(self) -> Iterator[TextBatch]:
         """Read the texts.
@@ -47,14 +74,17 @@ class TextSource:
         Raises:
             SourceError: If a record holds no text (unless these are skipped), or reading stops on an error.
         """
-        begin = 0
-        for table in self._limited():
-            yield self._batch(table, begin)
-            begin += table.num_rows
+        left = None if self._share.limit is None else self._share.limit - self._num_records
+        for segment in range(self.begin.segment, self._share.end_segment):
+            skip = self.begin.row if segment == self.begin.segment else 0
+            for place, table in self._tables_of(segment, skip, left):
+                left = None if left is None else left - table.num_rows
+                yield from _pieces(self._batch(table, place))
+                self._num_records += table.num_rows
 
     def close(self) -> None:
         """Give the stream up."""
-        tables, self._tables, self._stream = self._tables, None, None
+        tables, self._tables, self._segments = self._tables, None, None
         if tables is not None and not self._ended:
             abandon(tables)
 
@@ -64,45 +94,58 @@ class TextSource:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _limited(self) -> Iterator[Any]:
-        """Yield tables of at most batch_size records, max_samples records in all."""
-        left = self._options.max_samples
-        num_records = 0
+    def _tables_of(self, segment: int, skip: int, left: int | None) -> Iterator[tuple[Place, Any]]:
+        """Yield tables of at most batch_size records, at most ``left`` records in all, and their places."""
+        if left == 0:
+            return
         # Arrow tables, not Python records: nothing is converted but the text, and nothing is decoded twice.
-        self._tables = self._stream.with_format("arrow").iter(self._options.batch_size)
-        while left is None or num_records < left:
-            table = self._next(num_records)
+        stream = self._segments.open(segment).with_format("arrow")
+        self._tables, self._ended = stream.iter(self._options.batch_size), False
+        row = 0
+        while left is None or left > 0:
+            table = self._next()
             if table is None:
                 self._ended = True
                 return
-            table = table if left is None else table.slice(0, left - num_records)
-            num_records += table.num_rows
-            yield table
+            unread = table.slice(max(skip - row, 0), left)
+            if unread.num_rows:
+                yield Place(segment, max(skip, row)), unread
+                left = None if left is None else left - unread.num_rows
+            row += table.num_rows
 
-    def _next(self, num_records: int) -> Any:
+    def _next(self) -> Any:
         try:
             return next(self._tables, None)
         except Exception as error:  # It raises whatever its many readers raise.
-            place = f"after record {num_records - 1:,}" if num_records else "before the first record"
+            place = (
+                f"after record {self._num_records - 1:,}" if self._num_records else "before the first record"
+            )
             hint = "; skip_bad cannot go on where the reader itself stops" if self._options.skip_bad else ""
             raise SourceError(
-                f"Dataset {self._options.dataset!r} cannot be read on {place} (counted from 0): "
-                f"{in_one_line(error)}. Repair what follows there{hint}."
+                f"Dataset {self._options.dataset!r} cannot be read on {place} (counted from 0"
+                f"{self._whose()}): {in_one_line(error)}. Repair what follows there{hint}."
             ) from error
 
-    def _batch(self, table: Any, begin: int) -> TextBatch:
+    def _batch(self, table: Any, place: Place) -> TextBatch:
         field = self._options.text_field
         if field not in table.column_names:
             raise missing_field(field, list(table.column_names))
         values = _values(table.column(field))
-        if _all_text(values):
-            return TextBatch(values, len(values))
+        sizes = _sizes(values)
+        if sizes is not None:
+            return TextBatch(values, len(values), place, np.arange(len(values)), sizes)
         faults = [_fault(value) for value in values]
         if not self._options.skip_bad:
-            place = next(place for place, fault in enumerate(faults) if fault)
-            raise SourceError(self._letter(begin + place, faults[place], table.slice(place, 1)))
-        texts = [value for value, fault in zip(values, faults, strict=True) if not fault]
-        return TextBatch(texts, len(values))
+            bad = next(number for number, fault in enumerate(faults) if fault)
+            raise SourceError(self._letter(self._num_records + bad, faults[bad], table.slice(bad, 1)))
+        rows = np.flatnonzero([not fault for fault in faults])
+        texts = [values[row] for row in rows]
+        sizes = np.array([len(text.encode()) for text in texts], np.int64)
+        return TextBatch(texts, len(values), place, rows, sizes)
+
+    def _whose(self) -> str:
+        task = self._options.task
+        return "" if task is None else f" in the share of task {task}"
 
     def _letter(self, record: int, fault: str, row: Any) -> str:
         others = [name for name in row.column_names if row.column(name)[0].is_valid]
@@ -110,7 +153,7 @@ class TextSource:
             others = self._columns
         named = ", ".join(name for name in others if name != self._options.text_field) or "none"
         return (
-            f"Record {record:,} (counted from 0) of {self._options.dataset!r} has no text in "
+            f"Record {record:,} (counted from 0{self._whose()}) of {self._options.dataset!r} has no text in "
             f"{self._options.text_field!r}: {fault}. Its other fields: {named}. "
             f"Repair it, or pass --skip_bad to leave such records out."
         )
@@ -144,8 +187,20 @@ def abandon(tables: Any) -> None:
     time.sleep(0.1)
 
 
-def _smallest(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
+def _pieces(batch: TextBatch) -> Iterator[TextBatch]:
+    """Divide a batch that holds much text, between two texts."""
+    ends = np.cumsum(batch.sizes)
+    first = begin = 0
+    while first < len(batch.texts):
+        read = int(ends[first - 1]) if first else 0
+        stop = max(int(np.searchsorted(ends, read + _MOST_BYTES, side="right")), first + 1)
+        end = batch.num_records if stop == len(batch.texts) else int(batch.rows[stop])
+        place = Place(batch.begin.segment, batch.begin.row + begin)
+        rows, sizes = batch.rows[first:stop] - begin, batch.sizes[first:stop]
+        yield TextBatch(batch.texts[first:stop], end - begin, place, rows, sizes)
+        first, begin = stop, end
+    if not batch.texts:
+        yield batch
 
 
 def _values(column: Any) -> list[Any]:
@@ -168,14 +223,15 @@ def _value(scalar: Any) -> Any:
         return bytes(scalar.as_buffer())
 
 
-def _all_text(values: list[Any]) -> bool:
+def _sizes(values: list[Any]) -> NDArray[np.int64] | None:
+    """Return the bytes of each text in UTF-8; None if one of the values is no text."""
     if not all(type(value) is str for value in values):
-        return False
+        return None
     try:
-        "".join(values).encode("utf-8")
+        sizes = [len(value) if value.isascii() else len(value.encode()) for value in values]
     except UnicodeEncodeError:
-        return False
-    return True
+        return None
+    return np.array(sizes, np.int64)
 
 
 def _fault(value: object) -> str:
@@ -184,4 +240,8 @@ def _fault(value: object) -> str:
         return "it is None or absent"
     if not isinstance(value, str):
         return f"it holds {type(value).__name__}"
-    return "" if _all_text([value]) else "it holds half of a surrogate pair, which stands for no character"
+    return (
+        ""
+        if _sizes([value]) is not None
+        else "it holds half of a surrogate pair, which stands for no character"
+    )

@@ -16,6 +16,7 @@ from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import DEFAULT_DATA_NAME, PrepareOptions
 from tdstream.preparation.records import TextSource, abandon, missing_field
+from tdstream.preparation.segments import Segments, share_of
 
 _FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".parquet": ("parquet", {}),
@@ -132,8 +133,16 @@ def _open(request: _Request, options: PrepareOptions) -> TextSource:
     columns = _columns(builder.name, stream)
     if columns is not None and options.text_field not in columns:
         raise missing_field(options.text_field, columns)
-    total = _count(builder, stream, options)
-    return TextSource(_narrowed(request, more, builder.name, stream, options), options, columns, total)
+    files = [str(file) for file in (builder.config.data_files or {}).get(options.split, [])]
+    rows = _rows(builder.name, files)
+    stream_of_text = _narrowed(request, more, builder.name, stream, options)
+    segments = Segments(stream_of_text, rows, options.num_tasks or 1)
+    share = share_of(segments, options.task or 0, options.num_tasks or 1, options.max_samples)
+    source = TextSource(segments, share, options, columns)
+    source.files = files
+    if options.num_tasks is None:
+        source.total = _smallest(_count(stream, rows, options), options.max_samples)
+    return source
 
 
 def _settings_of(builder: str, options: PrepareOptions) -> dict[str, Any]:
@@ -182,13 +191,21 @@ def _check_zstd(builder: Any) -> None:
         raise SourceError(f"{packed} is compressed with zstd: pip install 'tdstream[zstd]'.")
 
 
-def _count(builder: Any, stream: Any, options: PrepareOptions) -> int | None:
+def _rows(builder: str, files: list[str]) -> list[int] | None:
+    """Return how many records each file holds, if that is cheap to know."""
+    if builder != "parquet" or not files or not all(Path(file).is_file() for file in files):
+        return None
+    return [int(pyarrow.parquet.read_metadata(file).num_rows) for file in files]
+
+
+def _count(stream: Any, rows: list[int] | None, options: PrepareOptions) -> int | None:
     """Return how many records there are, if that is cheap to know."""
     if not options.data_files:
         split = (stream.info.splits or {}).get(options.split)
         if split is not None and split.num_examples:
             return int(split.num_examples)
-    files = [Path(str(file)) for file in (builder.config.data_files or {}).get(options.split, [])]
-    if builder.name != "parquet" or not files or not all(file.is_file() for file in files):
-        return None
-    return sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in files)
+    return None if rows is None else sum(rows)
+
+
+def _smallest(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)

@@ -448,7 +448,8 @@ class TestFullDisk:
         before = contents(small_disk)
 
         with pytest.raises(
-            OutputError, match=r"No space left for .*out .No space left on device.. Free some"
+            OutputError,
+            match=r"No space left for .*out .the next chunk takes 10,000 bytes, .* are free.. Free some",
         ):
             write(small_disk / "out", list(range(60_000)), tokens_per_chunk=5_000, overwrite=True)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
-from tdstream.preparation.documents import count_empty, count_holding, with_eos
+from tdstream.preparation.documents import ends_with_eos, which_hold, with_eos
 from tdstream.preparation.encoder import Encoded, HfEncoder
 
 TEXTS = [
@@ -149,11 +149,12 @@ class TestDocuments:
         assert with_eos(self.encoded, 9).tolist() == [1, 2, 9, 9, 9, 3, 9, 9]
 
     def test_counts(self) -> None:
-        """Empty documents, and documents that hold an id (once or more), are counted."""
-        assert count_empty(self.encoded) == 2
-        assert count_holding(self.encoded, 9) == 1
-        assert count_holding(Encoded(np.array([9, 9, 1, 9]), np.array([0, 2, 3, 4])), 9) == 2
-        assert count_holding(self.encoded, 7) == 0
+        """Documents that hold an id (once or more) are told apart, and so is where each ends."""
+        assert ends_with_eos(self.encoded).tolist() == [3, 4, 7, 8]
+        assert which_hold(self.encoded, 9).tolist() == [False, False, True, False]
+        twice = Encoded(np.array([9, 9, 1, 9]), np.array([0, 2, 3, 4]))
+        assert which_hold(twice, 9).tolist() == [True, False, True]
+        assert not which_hold(self.encoded, 7).any()
 
     @given(documents=st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=9))
     def test_any_documents(self, documents: list[list[int]]) -> None:

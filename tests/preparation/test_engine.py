@@ -25,8 +25,10 @@ from transformers import AutoTokenizer
 
 from tdstream.errors import CorpusError, SourceError
 from tdstream.preparation import records, source
-from tdstream.preparation.engine import Counts, PrepareResult, prepare_corpus
+from tdstream.preparation.counts import Counts
+from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.result import PrepareResult
 
 TEXTS = [
     "def load(fp):\n\treturn json.load(fp)",
@@ -331,7 +333,7 @@ class Watcher:
         self.counts = Counts()
         self.ended = False
 
-    def begin(self, total: int | None) -> None:
+    def begin(self, total: int | None, done: Counts) -> None:
         self.total = total
 
     def advance(self, num_records: int, counts: Counts) -> None:
@@ -515,7 +517,7 @@ class TestRefusals:
         with pytest.raises(SourceError, match=r"Record 0 .*it holds int"):
             prepare(tmp_path / "a.json")
         assert records._fault("x\ud800") == "it holds half of a surrogate pair, which stands for no character"
-        assert not records._all_text(["a", "x\udc00"])
+        assert records._sizes(["a", "x\udc00"]) is None
 
     def test_bytes_that_are_no_utf8(self, tmp_path: Path, prepare: Prepare) -> None:
         """A text column with other bytes than UTF-8 is refused by the record, and can be skipped."""
@@ -592,9 +594,15 @@ class TestRefusals:
         with pytest.raises(SourceError, match=r"is compressed with zstd: pip install 'tdstream\[zstd\]'"):
             prepare(tmp_path / "a.jsonl.zst")
 
-    def test_an_error_in_the_middle_leaves_nothing(self, tmp_path: Path, prepare: Prepare) -> None:
-        """A bad record behind good batches is refused by its number, and no shard remains."""
+    def test_an_error_in_the_middle(self, tmp_path: Path, prepare: Prepare) -> None:
+        """A bad record behind good batches is refused by its number; what is safe remains."""
         rows: list[dict[str, Any]] = [{"text": "fine"}] * 50 + [{"text": None}]
-        with pytest.raises(SourceError, match=r"Record 50 "):
-            prepare(write_jsonl(tmp_path / "a.jsonl", rows), batch_size=8, tokens_per_chunk=1)
+        path = write_jsonl(tmp_path / "a.jsonl", rows)
+        with pytest.raises(SourceError, match=r"Record 50 .* to leave such records out\.$"):
+            prepare(path, batch_size=8)
         assert not (tmp_path / "out").exists()
+        with pytest.raises(
+            SourceError, match=r"Record 50 .* 48 documents, [\d,]+ tokens are safe: start again"
+        ):
+            prepare(path, batch_size=8, tokens_per_chunk=1)
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".preparing"]

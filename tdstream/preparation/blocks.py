@@ -1,0 +1,86 @@
+"""Make blocks of tokens from batches of text, while the batches to come are read and blocks are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.preparation.ahead import Ahead
+from tdstream.preparation.counts import Documents
+from tdstream.preparation.documents import ends_with_eos, which_hold, with_eos
+from tdstream.preparation.encoder import Encoder
+from tdstream.preparation.ledger import Block
+from tdstream.preparation.records import TextBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What becomes of the texts of a batch."""
+
+    ids: NDArray[Any]
+    """Tokens of all documents, each followed by end-of-text; shape [num_tokens]."""
+    ends: NDArray[np.int64]
+    """Where each document ends among them, shape [num_documents]."""
+    holding: NDArray[np.bool_]
+    """Whether each holds the end-of-text token in its own text, shape [num_documents]."""
+
+
+def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> Tokens:
+    """Encode the texts of a batch.
+
+    Args:
+        encoder: What encodes.
+        texts: Documents; there may be none.
+        eos_token_id: The id to put behind each.
+    """
+    if not texts:
+        return Tokens(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    encoded = encoder.encode(texts)
+    ids = with_eos(encoded, eos_token_id).astype(np.uint32, copy=False)
+    return Tokens(ids, ends_with_eos(encoded), which_hold(encoded, eos_token_id))
+
+
+def block_of(batch: TextBatch, tokens: Tokens) -> Block:
+    """Return the tokens of a batch together with where they came from.
+
+    Args:
+        batch: The batch; its texts are not needed any more.
+        tokens: What became of its texts.
+    """
+    documents = Documents(tokens.ends, batch.sizes, tokens.holding)
+    return Block(
+        ids=tokens.ids,
+        documents=documents,
+        begin=batch.begin,
+        num_records=batch.num_records,
+        rows=batch.rows,
+    )
+
+
+class Overlapped:
+    """Blocks from one process: a thread reads, another encodes, the caller writes. Close it when done."""
+
+    def __init__(self, batches: Iterator[TextBatch], encoder: Encoder, eos_token_id: int) -> None:
+        """Begin to read and to encode.
+
+        Args:
+            batches: The texts.
+            encoder: What encodes.
+            eos_token_id: The id to put behind each document.
+        """
+        self._read = Ahead(batches)
+        self._encoded = Ahead(
+            block_of(batch, tokenize(encoder, batch.texts, eos_token_id)) for batch in self._read
+        )
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._encoded)
+
+    def close(self) -> None:
+        """Stop both threads."""
+        self._read.close()
+        self._encoded.close()

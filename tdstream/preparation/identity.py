@@ -1,0 +1,59 @@
+"""Name everything that decides the tokens of a corpus, so that only the same preparation is gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta
+from tdstream.preparation.options import PrepareOptions
+
+
+def identity_of(options: PrepareOptions, plan: CorpusMeta, files: list[str]) -> dict[str, Any]:
+    """Return what decides the tokens, in JSON types.
+
+    Whether bad records are skipped is not part of it: turned on, it changes nothing that lies behind.
+
+    Args:
+        options: What was asked for.
+        plan: What is known of the corpus, the tokenizer among it.
+        files: What the dataset is read from.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "tokenizer": plan.tokenizer_fingerprint,
+        "eos_token_id": plan.eos_token_id,
+        "dtype": plan.dtype,
+        "tokens_per_chunk": plan.tokens_per_chunk,
+        "dataset": options.dataset,
+        "data_name": options.data_name,
+        "split": options.split,
+        "text_field": options.text_field,
+        "lines": options.lines,
+        "max_samples": options.max_samples,
+        "num_tasks": options.num_tasks,
+        "task": options.task,
+        "files": _digest(files),
+    }
+
+
+def _digest(files: Iterable[str]) -> dict[str, Any]:
+    """Return the number of files, their bytes, and a hash of their names, sizes and times of change."""
+    known = [_facts(file) for file in files]
+    content = json.dumps(known).encode("utf-8", "surrogateescape")
+    return {
+        "count": len(known),
+        "bytes": sum(size for _, size, _ in known),
+        "sha256": hashlib.sha256(content).hexdigest()[:16],
+    }
+
+
+def _facts(file: str) -> tuple[str, int, int]:
+    try:
+        facts = Path(file).stat()
+    except OSError:  # On the hub, where the address holds the revision.
+        return file, 0, 0
+    return file, facts.st_size, facts.st_mtime_ns

@@ -1,0 +1,120 @@
+"""Divide a dataset into runs of files that can be opened one by one, and know how many records they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+_MOST = 256  # Opening one takes milliseconds, and a batch does not reach across two.
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Place:
+    """A place between two records of a dataset."""
+
+    segment: int
+    """Which run of files."""
+    row: int
+    """Records of it that lie before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The records that one task reads."""
+
+    begin: Place
+    end_segment: int
+    """The first segment that is not read any more."""
+    limit: int | None
+    """Records to read at most; None means all up to end_segment."""
+
+
+class Segments:
+    """The files of a dataset in their order, in runs that can be opened one by one."""
+
+    def __init__(self, stream: Any, rows_of_files: Sequence[int] | None, at_least: int = 1) -> None:
+        """Divide a dataset.
+
+        Args:
+            stream: It, as an `IterableDataset`.
+            rows_of_files: Records of each file, where that is cheap to know.
+            at_least: Segments that are wanted; there are never more than files.
+        """
+        num_files = int(stream.num_shards) if hasattr(stream, "shard") else 1
+        self._stream = stream
+        self.count = min(num_files, max(_MOST, at_least))
+        """Number of segments."""
+        self._rows: dict[int, int] = {}
+        if rows_of_files is not None and len(rows_of_files) == num_files:
+            borders = self._borders(num_files)
+            self._rows = {
+                number: sum(rows_of_files[borders[number] : borders[number + 1]])
+                for number in range(self.count)
+            }
+
+    def open(self, number: int) -> Any:
+        """Return a segment as a stream.
+
+        Args:
+            number: 0 .. count - 1.
+        """
+        if self.count == 1:
+            return self._stream
+        return self._stream.shard(num_shards=self.count, index=number, contiguous=True)
+
+    def rows(self, number: int) -> int:
+        """Return how many records a segment holds, after reading it where nothing else tells.
+
+        Args:
+            number: 0 .. count - 1.
+        """
+        if number not in self._rows:
+            with closing(self.open(number).with_format("arrow").iter(1000)) as tables:
+                self._rows[number] = sum(table.num_rows for table in tables)
+        return self._rows[number]
+
+    def _borders(self, num_files: int) -> list[int]:
+        """Return the first file of each segment, as `shard` divides them: the first have one more."""
+        each, more = divmod(num_files, self.count)
+        return [number * each + min(number, more) for number in range(self.count + 1)]
+
+
+def share_of(segments: Segments, task: int, num_tasks: int, max_samples: int | None) -> Share:
+    """Return what one of several tasks reads; the shares in their order are the dataset in its order.
+
+    Args:
+        segments: The dataset.
+        task: 0 .. num_tasks - 1.
+        num_tasks: How many there are.
+        max_samples: Records that all tasks together read at most.
+    """
+    if num_tasks == 1:
+        return Share(begin=Place(0, 0), end_segment=segments.count, limit=max_samples)
+    if segments.count >= num_tasks and max_samples is None:
+        first, stop = (segments.count * number // num_tasks for number in (task, task + 1))
+        return Share(begin=Place(first, 0), end_segment=stop, limit=None)
+    rows = list(_rows_up_to(segments, max_samples))
+    total = min(sum(rows), max_samples) if max_samples is not None else sum(rows)
+    first, stop = (total * number // num_tasks for number in (task, task + 1))
+    return Share(begin=_located(rows, first), end_segment=len(rows), limit=stop - first)
+
+
+def _rows_up_to(segments: Segments, max_samples: int | None) -> Iterator[int]:
+    total = 0
+    for number in range(segments.count):
+        if max_samples is not None and total >= max_samples:
+            return
+        rows = segments.rows(number)
+        total += rows
+        yield rows
+
+
+def _located(rows: list[int], record: int) -> Place:
+    """Return the place before a record, which is counted over all segments."""
+    for number, count in enumerate(rows):
+        if record < count:
+            return Place(number, record)
+        record -= count
+    return Place(len(rows), 0)
