@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
+
+_Flat = tuple[bytes, str, tuple[int, ...]]  # an array's content, type and shape
 
 
 class Batch(dict[str, Tensor]):
@@ -32,14 +36,17 @@ class PackedBatch(Batch):
     """
 
     def __init__(
-        self, unpack: Callable[..., dict[str, Tensor]], *parts: Any, stays_packed: bool = False
+        self, unpack: Callable[..., dict[str, Tensor]], *parts: NDArray[Any], stays_packed: bool = False
     ) -> None:
         super().__init__()
         self.packed = (unpack, parts)
         self._stays_packed = stays_packed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _packed_again if self._stays_packed else _unpacked, self.packed
+        unpack, parts = self.packed
+        arrive = _packed_again if self._stays_packed else _unpacked
+        # As bytes: numpy's own way of pickling an array costs more than reading the rows did.
+        return arrive, (unpack, *((part.tobytes(), part.dtype.str, part.shape) for part in parts))
 
     def _unpack(self) -> None:
         unpack, parts = self.packed
@@ -48,12 +55,18 @@ class PackedBatch(Batch):
         self.update(unpack(*parts))
 
 
-def _unpacked(unpack: Callable[..., dict[str, Tensor]], parts: tuple[Any, ...]) -> Batch:
-    return Batch(unpack(*parts))
+def _unpacked(unpack: Callable[..., dict[str, Tensor]], *parts: _Flat) -> Batch:
+    return Batch(unpack(*map(_array, parts)))
 
 
-def _packed_again(unpack: Callable[..., dict[str, Tensor]], parts: tuple[Any, ...]) -> PackedBatch:
-    return PackedBatch(unpack, *parts, stays_packed=True)
+def _packed_again(unpack: Callable[..., dict[str, Tensor]], *parts: _Flat) -> PackedBatch:
+    # Copied, since torch takes no array that must not be written to, such as one over received bytes.
+    return PackedBatch(unpack, *(_array(part).copy() for part in parts), stays_packed=True)
+
+
+def _array(flat: _Flat) -> NDArray[Any]:
+    content, dtype, shape = flat
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _touching(name: str) -> Callable[..., Any]:
