@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -25,6 +25,8 @@ from tdstream.preparation.records import TextBatch, TextSource
 from tdstream.preparation.result import Nobody, Observer, PrepareResult
 from tdstream.preparation.source import open_source
 from tdstream.preparation.tokenizer import load_tokenizer, plan_corpus
+from tdstream.preparation.worker import Orders
+from tdstream.preparation.workers import Pool
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,8 @@ def _prepare(
         _check_skipping(options, ledger)
         observer.begin(source.total, ledger.counts)
         if not writer.is_done:
-            _write(batches, encoder, plan, writer, ledger, observer)
+            with closing(_blocks(batches, encoder, plan, options)) as blocks:
+                _write(blocks, writer, ledger, observer)
         meta = _finish(options, writer, ledger)
     observer.end()
     _report(ledger)
@@ -130,19 +133,25 @@ def _check_skipping(options: PrepareOptions, ledger: Ledger) -> None:
         )
 
 
-def _write(
-    batches: Iterator[TextBatch],
-    encoder: Encoder,
-    plan: CorpusMeta,
-    writer: CorpusWriter,
-    ledger: Ledger,
-    observer: Observer,
-) -> None:
-    blocks = Overlapped(batches, encoder, plan.eos_token_id or 0)
-    with closing(blocks):
-        for block in blocks:
-            _write_block(block, writer, ledger)
-            observer.advance(block.num_records, ledger.counts)
+def _blocks(
+    batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta, options: PrepareOptions
+) -> Overlapped | Pool:
+    eos_token_id = plan.eos_token_id or 0
+    if options.num_proc == 1:
+        return Overlapped(batches, encoder, eos_token_id)
+    orders = Orders(
+        tokenizer=options.tokenizer,
+        tokenizer_fingerprint=plan.tokenizer_fingerprint,
+        encoder=options.encoder,
+        eos_token_id=eos_token_id,
+    )
+    return Pool(batches, orders, options.num_proc)
+
+
+def _write(blocks: Iterable[Block], writer: CorpusWriter, ledger: Ledger, observer: Observer) -> None:
+    for block in blocks:
+        _write_block(block, writer, ledger)
+        observer.advance(block.num_records, ledger.counts)
 
 
 def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger) -> None:
