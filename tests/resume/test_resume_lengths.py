@@ -33,8 +33,7 @@ def _every_warning_is_an_error() -> Any:
 
 
 @every_setup
-@pytest.mark.parametrize("tail", ["drop", "wrap"])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(("tail", "world"), [("drop", 1), ("wrap", 2)])
 def test_len_is_exact_at_every_moment(setup: Setup, tail: str, world: int, corpus: Path) -> None:
     """len(loader) must be the number of batches of a whole epoch, whenever it is asked."""
     data = dataclasses.replace(BATCH, tail=tail, world=world, rank=world - 1)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from resume_loaders import (
+from resume_cells import (
     SAVES,
     Cell,
-    Setup,
     covering_cells,
     every_cell,
     expected_after,
@@ -18,6 +17,7 @@ from resume_loaders import (
     restore_in_new_process,
     states_along,
 )
+from resume_loaders import Setup
 from resume_truth import MODES
 
 COVER = covering_cells()
