@@ -8,7 +8,7 @@ The format, in the directory of a corpus::
 
 Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_path, is_fast, dtype,
 eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens. Keys that tdstream adds
-and that other readers ignore: format_version, tokenizer_fingerprint, vocab_size, num_documents,
+and that other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder, num_documents,
 chunk_checksums (file name -> "sha256:..." of its bytes).
 """
 
@@ -65,6 +65,8 @@ class CorpusMeta:
     """0 for a corpus of the existing tool, which does not say."""
     tokenizer_fingerprint: str = ""
     vocab_size: int = 0
+    encoder: str = ""
+    """What turned text into ids: hf (the tokenizer itself) or the name of a package; "" where unknown."""
     num_documents: int = -1
     """-1 where unknown."""
     chunk_checksums: dict[str, str] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class CorpusMeta:
             "format_version": self.format_version,
             "tokenizer_fingerprint": self.tokenizer_fingerprint,
             "vocab_size": self.vocab_size,
+            "encoder": self.encoder,
             "num_documents": self.num_documents,
             "chunk_checksums": dict(self.chunk_checksums),
         }

@@ -24,14 +24,19 @@ _CALLS = ("__call__", "_call_one", "_encode_plus", "_batch_encode_plus", "set_tr
 class Encoded:
     """The token ids of some documents, one behind the other."""
 
-    ids: NDArray[np.int64]
-    """Shape [num_tokens]."""
+    ids: NDArray[np.integer[Any]]
+    """Not negative. Shape [num_tokens]."""
     offsets: NDArray[np.int64]
     """Shape [num_documents + 1]; document d is ids[offsets[d]:offsets[d + 1]]."""
 
 
 class Encoder(Protocol):
     """Anything that turns texts into token ids without special tokens."""
+
+    @property
+    def name(self) -> str:
+        """What to call it: ``hf``, or the package that does the work."""
+        ...
 
     def encode(self, texts: list[str]) -> Encoded:
         """Return the ids of some texts, in their order."""
@@ -46,12 +51,19 @@ class HfEncoder:
     as a whole.
     """
 
+    name = "hf"
+
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._backend = _backend_of(tokenizer)
         probes = [*_PROBES, f"a{tokenizer.eos_token}b"]
         if self._backend is not None and self._by_backend(probes) != self._by_call(probes):
             self._backend = None
+
+    @property
+    def backend(self) -> Any:
+        """The part of the tokenizer that decides everything; None if there is no such part."""
+        return self._backend
 
     def encode(self, texts: list[str]) -> Encoded:
         """Return the ids of some texts, in their order.

@@ -17,6 +17,16 @@ def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def user_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep verdicts on encoders out of the user's cache, but for the next run of the tests."""
+    kept = getattr(request.config, "cache", None)
+    directory = kept.mkdir("tdstream") if kept is not None else tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def small_heap() -> Iterator[None]:
     """Take the imported libraries out of garbage collection, which every preparation runs at its end."""
     gc.collect()

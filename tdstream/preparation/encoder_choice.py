@@ -1,0 +1,117 @@
+"""Choose the fastest encoder that gives exactly what the tokenizer gives."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+import tokenizers
+
+from tdstream.errors import ConfigError, TokenizerError
+from tdstream.preparation import encoder_fast
+from tdstream.preparation.encoder import Encoder, HfEncoder
+from tdstream.preparation.encoder_checked import CheckedEncoder
+from tdstream.preparation.encoder_codes import CodePoints
+from tdstream.preparation.encoder_nasty import code_points
+from tdstream.preparation.encoder_proof import PROOF_VERSION, prove, texts_for
+from tdstream.preparation.encoder_verdicts import Verdict, VerdictKey, read_verdict, write_verdict
+
+logger = logging.getLogger(__name__)
+
+_MAX_SPECIALS = 512
+_MAX_WORDS = 65_536
+
+
+def choose_encoder(tokenizer: Any, name: str = "auto") -> Encoder:
+    """Return an encoder for a Hugging Face tokenizer; whichever it is, the ids are that tokenizer's.
+
+    Args:
+        tokenizer: The tokenizer.
+        name: "hf", "fastokens", "gigatoken", or "auto" for the first fast one that is exact, else hf.
+
+    Raises:
+        ConfigError: If the package named is not installed.
+        TokenizerError: If the encoder named cannot load this tokenizer, or is not exact for it.
+    """
+    oracle = HfEncoder(tokenizer)
+    if name == "hf":
+        return oracle
+    if name != "auto":
+        return _fast_encoder(tokenizer, oracle, name)
+    reasons = []
+    for candidate in encoder_fast.FAST_ENCODERS:
+        try:
+            return _fast_encoder(tokenizer, oracle, candidate)
+        except (ConfigError, TokenizerError) as error:
+            reasons.append(str(error))
+    logger.info("Encoder hf, the tokenizer itself: %s", " ".join(reasons))
+    return oracle
+
+
+def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str) -> Encoder:
+    version = encoder_fast.package_version(name)
+    if oracle.backend is None:
+        raise TokenizerError(
+            f"Encoder {name!r} cannot stand in for this tokenizer: {type(tokenizer).__name__} does more than "
+            f"its backend, or has none. Use --encoder auto or hf."
+        )
+    content = oracle.backend.to_str()
+    fast = encoder_fast.load_fast(name, content)
+    key = _key(name, version, content, oracle.backend)
+    verdict = _verdict(key, fast, oracle, tokenizer)
+    if not verdict.ok:
+        raise TokenizerError(
+            f"Encoder {name!r} is not exact for this tokenizer: {verdict.why}. Use --encoder auto or hf."
+        )
+    logger.info(
+        "Encoder %s %s: gives this tokenizer's ids, tested; documents with one of %s code points on which it "
+        "failed, or with one that was not tested, are left to the tokenizer itself.",
+        name,
+        version,
+        f"{verdict.num_failed:,}",
+    )
+
+    def remember(why: str) -> None:
+        write_verdict(key, replace(verdict, ok=False, why=why))
+
+    return CheckedEncoder(fast, oracle, CodePoints.from_ranges(verdict.failing), remember)
+
+
+def _key(name: str, version: str, content: str, backend: Any) -> VerdictKey:
+    # Not part of the backend's JSON, but it decides what becomes of special tokens in a text.
+    split = bool(getattr(backend, "encode_special_tokens", False))
+    digest = hashlib.sha256(f"{split} {content}".encode("utf-8", "surrogatepass")).hexdigest()
+    oracle = f"tokenizers {tokenizers.__version__}"
+    return VerdictKey(encoder=name, version=version, oracle=oracle, proof=PROOF_VERSION, tokenizer=digest)
+
+
+def _verdict(key: VerdictKey, fast: Encoder, oracle: HfEncoder, tokenizer: Any) -> Verdict:
+    """Return the verdict that was kept, or find it out and keep it."""
+    kept = read_verdict(key)
+    if kept is not None:
+        return kept
+    logger.info("Testing encoder %s on this tokenizer, once; this takes seconds.", key.encoder)
+    begun = time.monotonic()
+    found = prove(fast, oracle, texts_for(_specials(tokenizer), _words(oracle.backend)), code_points())
+    logger.info("Tested encoder %s in %.1f s.", key.encoder, time.monotonic() - begun)
+    write_verdict(key, found)
+    return found
+
+
+def _specials(tokenizer: Any) -> list[str]:
+    strings = sorted({*tokenizer.get_added_vocab(), *map(str, tokenizer.all_special_tokens)})
+    return _spread(strings, _MAX_SPECIALS)
+
+
+def _words(backend: Any) -> list[str]:
+    """Return what the ids of a vocabulary stand for."""
+    ids = _spread(sorted(backend.get_vocab(with_added_tokens=False).values()), _MAX_WORDS)
+    return list(backend.decode_batch([[token_id] for token_id in ids], skip_special_tokens=False))
+
+
+def _spread(items: list[Any], most: int) -> list[Any]:
+    """Return all items, or so many of them from beginning to end."""
+    return items[:: -(-len(items) // most)] if len(items) > most else items

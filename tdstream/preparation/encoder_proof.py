@@ -1,0 +1,161 @@
+"""Prove that a fast encoder gives what the tokenizer gives, or find the code points on which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tdstream.preparation.encoder import Encoded, Encoder
+from tdstream.preparation.encoder_codes import NUM_CODES, CodePoints
+from tdstream.preparation.encoder_fast import EncoderFailedError, failures_named
+from tdstream.preparation.encoder_nasty import PLAIN, alone, around, groups_of, nasty_texts
+from tdstream.preparation.encoder_verdicts import Verdict
+
+PROOF_VERSION = 1
+"""Counts the changes of what is tested; a verdict of another version is not believed."""
+MAX_FAILING = 4096
+"""Code points on which an encoder may fail and still be of use."""
+_BATCH = 2000
+
+
+class _HopelessError(Exception):
+    """The encoder fails on what every document has, or on too much."""
+
+
+def prove(fast: Encoder, oracle: Encoder, texts: Iterable[str], codes: Iterable[int]) -> Verdict:
+    """Compare two encoders on texts, and on code points in all surroundings.
+
+    Args:
+        fast: The encoder in doubt.
+        oracle: The encoder that is right.
+        texts: Nasty and ordinary texts.
+        codes: The code points to test; the others count as failing.
+    """
+    tested = sorted(codes)
+    trial = _Trial(fast, oracle)
+    try:
+        trial.on_texts(texts)
+        trial.on_codes(tested)
+    except _HopelessError as reason:
+        return Verdict(ok=False, why=str(reason))
+    except EncoderFailedError as failure:
+        return Verdict(ok=False, why=f"it raises {failure}")
+    untested = set(range(NUM_CODES)).difference(tested)
+    ranges = CodePoints(trial.failing | untested).ranges()
+    return Verdict(ok=True, failing=tuple(ranges), num_failed=len(trial.failing))
+
+
+def texts_for(specials: list[str], words: list[str]) -> list[str]:
+    """Return the texts of a proof.
+
+    Args:
+        specials: Strings that the tokenizer takes for tokens of its own.
+        words: What the ids of its vocabulary stand for, each alone.
+    """
+    draw = np.random.default_rng(20)
+    mixed = [words[place] for place in draw.permutation(len(words))]
+    groups = [mixed[begin : begin + 200] for begin in range(0, len(mixed), 200)]
+    return [
+        *nasty_texts(specials),
+        *["".join(group) for group in groups],
+        *[" ".join(group) for group in groups],
+    ]
+
+
+class _Trial:
+    """A comparison that goes on until nothing is left to compare, or to hope for."""
+
+    def __init__(self, fast: Encoder, oracle: Encoder) -> None:
+        self._fast = fast
+        self._oracle = oracle
+        self.failing: set[int] = set()
+
+    def on_texts(self, texts: Iterable[str]) -> None:
+        """Find the code points to blame for the texts on which the encoders differ."""
+        for text in self._differing(list(texts)):
+            self._explain(text)
+
+    def on_codes(self, codes: list[int]) -> None:
+        """Find the code points on which the encoders differ, each in all surroundings."""
+        for group in self._differing_groups(codes):
+            # Each by itself first: taking a text apart is slow where many are at fault.
+            blamed = [code for code in group if self._differ(around([code]))]
+            self._blame(blamed, around(group))
+            self._explain(around(group))
+        for text in self._differing(alone(codes)):
+            self._explain(text)
+
+    def _differing_groups(self, codes: list[int]) -> Iterator[list[int]]:
+        groups = list(groups_of(codes))
+        texts = [around(group) for group in groups]
+        for place in self._places(texts):
+            yield groups[place]
+
+    def _explain(self, text: str) -> None:
+        """Blame code points of a text until what is left of it is encoded alike."""
+        left = _without(text, self.failing)
+        while self._differ(left):
+            least = self._least(left)
+            # Where two fail only together, documents without the rarer one are safe already.
+            self._blame({max({ord(char) for char in least} - PLAIN, default=0x20)}, least)
+            left = _without(left, self.failing)
+
+    def _least(self, text: str) -> str:
+        """Leave out of a text every code point that is not needed for the difference."""
+        for code in sorted({ord(char) for char in text} - PLAIN):
+            shorter = _without(text, {code})
+            if self._differ(shorter):
+                text = shorter
+        return text
+
+    def _blame(self, codes: Iterable[int], text: str) -> None:
+        blamed = set(codes)
+        if blamed & PLAIN:
+            raise _HopelessError(f"it differs on ordinary text such as {_shown(text)}")
+        self.failing |= blamed
+        if len(self.failing) > MAX_FAILING:
+            raise _HopelessError(f"it differs on more than {MAX_FAILING:,} code points")
+
+    def _differ(self, text: str) -> bool:
+        return bool(self._places([text]))
+
+    def _differing(self, texts: list[str]) -> Iterator[str]:
+        for place in self._places(texts):
+            yield texts[place]
+
+    def _places(self, texts: list[str]) -> list[int]:
+        places: list[int] = []
+        for begin in range(0, len(texts), _BATCH):
+            batch = texts[begin : begin + _BATCH]
+            with failures_named():
+                given = self._fast.encode(batch)
+            places += [begin + place for place in different(given, self._oracle.encode(batch))]
+        return places
+
+
+def different(given: Encoded, right: Encoded) -> list[int]:
+    """Return the documents whose ids differ.
+
+    Args:
+        given: What an encoder gave.
+        right: What is right, for the same documents.
+    """
+    if np.array_equal(given.offsets, right.offsets) and np.array_equal(given.ids, right.ids):
+        return []
+    if len(given.offsets) != len(right.offsets):
+        return list(range(len(right.offsets) - 1))
+    rows, others = _rows(given), _rows(right)
+    return [place for place, row in enumerate(rows) if not np.array_equal(row, others[place])]
+
+
+def _rows(encoded: Encoded) -> list[np.ndarray]:
+    return np.split(encoded.ids, encoded.offsets[1:-1])
+
+
+def _without(text: str, codes: set[int]) -> str:
+    return text.translate(dict.fromkeys(codes))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -1,0 +1,103 @@
+"""Keep on disk which fast encoder was found to be exact for which tokenizer, for the next preparation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What a proof has found."""
+
+    ok: bool
+    """Whether the encoder is exact on every text without the failing code points."""
+    why: str = ""
+    """What it failed on; empty if it is exact."""
+    failing: tuple[tuple[int, int], ...] = ()
+    """First and last of each run of code points that it failed on, or that were not tested."""
+    num_failed: int = 0
+    """Code points among them that it failed on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerdictKey:
+    """Everything that a verdict depends on."""
+
+    encoder: str
+    version: str
+    """Of the encoder's package."""
+    oracle: str
+    """Version of the package that it is compared with."""
+    proof: int
+    """Version of the proof."""
+    tokenizer: str
+    """Hash of the effective tokenizer."""
+
+
+def cache_dir() -> Path:
+    """Return the directory of the verdicts, in the user's cache."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "tdstream" / "encoders"
+
+
+def read_verdict(key: VerdictKey) -> Verdict | None:
+    """Return a verdict that was kept; None if there is none, or it cannot be read.
+
+    Args:
+        key: What it is about.
+    """
+    try:
+        content = json.loads(_path(key).read_text(encoding="utf-8"))
+        return _parse(content) if content["key"] == asdict(key) else None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):  # RuntimeError: nobody's home.
+        return None
+
+
+def _parse(content: dict[str, Any]) -> Verdict:
+    ok, why = content["ok"], content["why"]
+    failing = tuple((int(first), int(last)) for first, last in content["failing"])
+    if not isinstance(ok, bool) or not isinstance(why, str):
+        raise TypeError("a verdict is a truth value and a sentence")
+    if any(not 0 <= first <= last < 0x110000 for first, last in failing):
+        raise ValueError("no code points")
+    return Verdict(ok=ok, why=why, failing=failing, num_failed=int(content["num_failed"]))
+
+
+def write_verdict(key: VerdictKey, verdict: Verdict) -> None:
+    """Keep a verdict if that is possible: readers see all of it or nothing.
+
+    Args:
+        key: What it is about.
+        verdict: What was found.
+    """
+    content = json.dumps({"key": asdict(key), **asdict(verdict)})
+    try:
+        _replace(_path(key), content)
+    except (OSError, RuntimeError) as error:
+        logger.debug("The verdict on encoder %s is not kept: %s", key.encoder, error)
+
+
+def _replace(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _path(key: VerdictKey) -> Path:
+    name = hashlib.sha256(json.dumps(asdict(key), sort_keys=True).encode()).hexdigest()
+    return cache_dir() / f"{key.encoder}-{name[:32]}.json"
