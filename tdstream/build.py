@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from numpy.typing import DTypeLike
+
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
@@ -23,7 +25,7 @@ def build(
     order: str = "feistel",
     stride: int | None = None,
     block_samples: int = 1024,
-    dtype: str | None = None,
+    dtype: DTypeLike | None = None,
     tail: str = "drop",
     strict: bool = True,
     dp_rank: int | None = None,

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdstream.errors import ConfigError
+from tdstream.checks import whole
 
 # What the cells of the shared tensor mean.
 _NEXT = 0  # the epoch of the next pass, unless set_epoch() has something newer to say
@@ -72,9 +72,7 @@ class EpochClock:
         Raises:
             ConfigError: If the epoch is not an integer of at least 0.
         """
-        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
-            raise ConfigError(f"epoch must be an integer of at least 0, got {epoch!r}.")
-        self._cells[_SET] = epoch
+        self._cells[_SET] = whole("epoch", epoch, at_least=0)
         self._cells[_START] = start
         self._cells[_GENERATION] += 1
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from numpy.typing import DTypeLike
+
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
@@ -40,7 +42,7 @@ class DistributedDataset(Pipeline):
         self,
         data_dir: str | Path,
         seq_len: int = 2048,
-        dtype: str | None = None,
+        dtype: DTypeLike | None = None,
         shuffle: bool = False,
         seed: int = 42,
         global_skip_batches: int = 0,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tdstream.batch import Batch, PackedBatch
+from tdstream.checks import whole
 from tdstream.errors import ConfigError
 
 Moved = tuple[Batch, Any]
@@ -100,11 +101,9 @@ class Transfer:
     """
 
     def __init__(self, device: str | torch.device | None, prefetch: int) -> None:
-        if prefetch < 1:
-            raise ConfigError(f"prefetch must be at least 1, got {prefetch}.")
         target = _device(device)
         self._mover = None if target.type == "cpu" else Mover(target)
-        self._prefetch = prefetch
+        self._prefetch = whole("prefetch", prefetch, at_least=1)
         self._ahead: Ahead | None = None
 
     @property

@@ -11,6 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tdstream.batch import Batch, hand_on
 from tdstream.build import build
+from tdstream.checks import whole
 from tdstream.device import Transfer
 from tdstream.errors import ConfigError
 from tdstream.handout import Handout
@@ -192,7 +193,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If it is not an integer of at least 0.
         """
-        self._journey.choose(_whole("epoch", epoch))
+        self._journey.choose(whole("epoch", epoch, at_least=0))
 
     def skip(self, num_batches: int) -> None:
         """Leave out the next global batches, on every rank alike; a running loop goes on behind them.
@@ -200,7 +201,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If the number is not an integer of at least 0.
         """
-        self._journey.skip(_whole("num_batches", num_batches))
+        self._journey.skip(whole("num_batches", num_batches, at_least=0))
 
     def locate(self, step: int, rank: int | None = None) -> Located:
         """Say which samples a past or future step of this run had or will have; nothing is read.
@@ -213,7 +214,9 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             ConfigError: If the step lies before what the state remembers, or there is no such rank.
         """
         identities = self._pipeline.identities()
-        return locate_step(self._journey, identities, _whole("step", step), rank, self._pipeline.shards())
+        return locate_step(
+            self._journey, identities, whole("step", step, at_least=0), rank, self._pipeline.shards()
+        )
 
     def _follow(self, epoch: int) -> None:
         """Follow a trainer's own count of epochs, forward only: it may begin at 0 again in a resumed run."""
@@ -241,9 +244,3 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
         batches: Iterator[Any] = super().__iter__()
         return batches
-
-
-def _whole(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"{name} must be an integer of at least 0, got {value!r}.")
-    return value

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch.distributed
 from torch.utils.data import get_worker_info
 
+from tdstream.checks import whole
 from tdstream.errors import ConfigError
 
 
@@ -64,9 +65,8 @@ def current_worker() -> Worker:
 
 
 def _checked(rank_name: str, rank: int, world_name: str, world_size: int) -> Topology:
-    if world_size < 1:
-        raise ConfigError(f"{world_name} must be at least 1, got {world_size}.")
-    if not 0 <= rank < world_size:
+    rank, world_size = whole(rank_name, rank, at_least=0), whole(world_name, world_size, at_least=1)
+    if rank >= world_size:
         raise ConfigError(
             f"{rank_name} must be 0 to {world_size - 1} with {world_name}={world_size}, got {rank}."
         )

@@ -140,7 +140,7 @@ def test_it_is_dealt_out_like_any_order(make_corpus):
 def test_bad_settings_are_refused(make_corpus):
     """Each with what was given."""
     corpus = make_corpus(100)
-    with pytest.raises(ConfigError, match="block_samples must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="block_samples must be an integer of at least 1, got 0"):
         tdstream.build(corpus, seq_len=4, shuffle="block", block_samples=0)
     with pytest.raises(ConfigError, match="shuffle must be True, False or \"block\", got 'blocks'"):
         tdstream.build(corpus, seq_len=4, shuffle="blocks")

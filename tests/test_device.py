@@ -144,7 +144,7 @@ def test_on_the_cpu_nothing_is_done(device):
 
 def test_bad_devices_are_refused(make_corpus):
     """With what was asked for."""
-    with pytest.raises(ConfigError, match="prefetch must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="prefetch must be an integer of at least 1, got 0"):
         Transfer("cpu", prefetch=0)
     with pytest.raises(ConfigError, match="device='toaster' is no device"):
         tdstream.loader(make_corpus(100), seq_len=4, batch_size=2, device="toaster")

@@ -12,7 +12,19 @@ import tdstream
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
     {"errors", "order", "batch"},
-    {"topology", "node", "state", "clock", "dealing", "watchdog", "journey", "portable", "quirks", "device"},
+    {
+        "checks",
+        "topology",
+        "node",
+        "state",
+        "clock",
+        "dealing",
+        "watchdog",
+        "journey",
+        "portable",
+        "quirks",
+        "device",
+    },
     {"corpus"},
     {"nodes", "text"},
     {"pipeline", "build", "handout", "locate"},
@@ -23,6 +35,9 @@ FLOORS = (
 )
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "state": {"node"},
+    "clock": {"checks"},
+    "topology": {"checks"},
+    "device": {"checks"},
     "dealing": {"topology"},
     "portable": {"state", "journey"},
     "build": {"pipeline"},

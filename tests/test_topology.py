@@ -58,8 +58,8 @@ def test_half_a_coordinate_is_refused(rank, world):
     ("rank", "world", "message"),
     [
         (2, 2, "dp_rank must be 0 to 1 with dp_world_size=2, got 2"),
-        (-1, 2, "dp_rank must be 0 to 1 with dp_world_size=2, got -1"),
-        (0, 0, "dp_world_size must be at least 1, got 0"),
+        (-1, 2, "dp_rank must be an integer of at least 0, got -1"),
+        (0, 0, "dp_world_size must be an integer of at least 1, got 0"),
     ],
 )
 def test_a_rank_outside_the_world_is_refused(rank, world, message):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.checks import whole
 from tdstream.errors import ConfigError
 from tdstream.node import IndexedNode, Rows
 from tdstream.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
@@ -42,16 +43,12 @@ class EpochPermutation:
     ) -> None:
         if order not in ("feistel", "numpy"):
             raise ConfigError(f'order must be "feistel" or "numpy", got {order!r}.')
-        if not isinstance(seed, int) or seed < 0:
-            raise ConfigError(f"seed must be an integer of at least 0, got {seed!r}.")
-        if block_samples < 1:
-            raise ConfigError(f"block_samples must be at least 1, got {block_samples}.")
         if len(upstream) > MAX_SAMPLES:
             raise ConfigError(f"at most 2^48 samples can be ordered, the corpus has {len(upstream):,}.")
         self.upstream = upstream
-        self.seed = seed
+        self.seed = whole("seed", seed, at_least=0)
         self.order = _effective(shuffle, order)
-        self.block_samples = block_samples
+        self.block_samples = whole("block_samples", block_samples, at_least=1)
         self._current: tuple[int, Order] | None = None
 
     def __repr__(self) -> str:

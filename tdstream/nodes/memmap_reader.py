@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.checks import whole
 from tdstream.errors import ConfigError, CorpusError
 from tdstream.node import Rows
 from tdstream.nodes.shard_source import ShardSource
@@ -34,12 +35,10 @@ class MemmapReader:
     name = "reader"
 
     def __init__(self, source: ShardSource, *, seq_len: int, stride: int | None = None) -> None:
-        if seq_len < 1:
-            raise ConfigError(f"seq_len must be at least 1, got {seq_len}.")
         self.source = source
-        self.seq_len = seq_len
-        self.stride = seq_len + 1 if stride is None else stride
-        if not 1 <= self.stride <= seq_len + 1:
+        self.seq_len = seq_len = whole("seq_len", seq_len, at_least=1)
+        self.stride = seq_len + 1 if stride is None else whole("stride", stride, at_least=1)
+        if self.stride > seq_len + 1:
             raise ConfigError(f"stride must be 1 to seq_len + 1 = {seq_len + 1}, got {stride}.")
         if source.total_tokens < seq_len + 1:
             raise CorpusError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
@@ -29,7 +30,7 @@ class ShardSource:
 
     Args:
         data_dir: The corpus directory.
-        dtype: "uint16" or "uint32"; None takes what meta.json says.
+        dtype: "uint16" or "uint32", or numpy's types of these names; None takes what meta.json says.
 
     Attributes:
         directory: The corpus directory.
@@ -45,7 +46,9 @@ class ShardSource:
 
     name = "source"
 
-    def __init__(self, data_dir: str | Path, *, dtype: str | None = None) -> None:
+    def __init__(self, data_dir: str | Path, *, dtype: DTypeLike | None = None) -> None:
+        if not isinstance(data_dir, (str, os.PathLike)):
+            raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
         self.directory = Path(data_dir)
         if not self.directory.is_dir():
             raise CorpusNotFoundError(
@@ -54,7 +57,7 @@ class ShardSource:
             )
         with os.scandir(self.directory) as entries:
             sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        meta = self._meta(sizes, dtype)
+        meta = self._meta(sizes, None if dtype is None else _dtype_name(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
@@ -111,8 +114,6 @@ class ShardSource:
         }
 
     def _meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
-        if dtype is not None and dtype not in DTYPES:
-            raise ConfigError(f'dtype must be "uint16" or "uint32", got {dtype!r}.')
         path = self.directory / META_FILE
         if not path.exists():
             return self._bare(sizes, dtype)
@@ -149,6 +150,16 @@ class ShardSource:
             if sizes[file] % itemsize:
                 raise CorpusError(_not_a_multiple(self.directory / file, sizes[file], itemsize))
         return CorpusMeta(dtype=dtype, chunks=tuple(Chunk(file, sizes[file] // itemsize) for file in files))
+
+
+def _dtype_name(dtype: DTypeLike) -> str:
+    try:
+        name = str(np.dtype(dtype).name)
+    except TypeError:
+        name = ""
+    if name not in DTYPES:
+        raise ConfigError(f'dtype must be "uint16" or "uint32", got {dtype!r}.')
+    return name
 
 
 def _check_sizes(directory: Path, chunks: Sequence[Chunk], sizes: Mapping[str, int], itemsize: int) -> None:

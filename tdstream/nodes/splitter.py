@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.checks import whole
 from tdstream.dealing import BatchDealing, SampleDealing
 from tdstream.errors import ConfigError, GeometryError, StateError
 from tdstream.node import OrderedNode, Rows
@@ -53,13 +54,12 @@ class Splitter:
         skip: int = 0,
         strict: bool = True,
     ) -> None:
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+        if batch_size is not None:
+            batch_size = whole("batch_size", batch_size, at_least=1)
         allowed = ("drop", "keep") if batch_size is None else ("drop", "wrap")
         if tail not in allowed:
             raise ConfigError(f"tail must be one of {allowed} with batch_size={batch_size}, got {tail!r}.")
-        if skip < 0:
-            raise ConfigError(f"the number of samples to skip must be at least 0, got {skip}.")
+        skip = whole("the number of samples to skip", skip, at_least=0)
         self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
         self.tail, self.skip, self.strict = tail, skip, strict
         self._dealing = self._deal(skip, Worker(0, 1, False))

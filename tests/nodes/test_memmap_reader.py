@@ -124,17 +124,19 @@ def test_a_corpus_below_one_sample_is_refused(make_reader):
         make_reader(3)
 
 
-@pytest.mark.parametrize("seq_len", [0, -2])
+@pytest.mark.parametrize("seq_len", [0, -2, 2.0, "3", True])
 def test_seq_len_must_be_positive(make_reader, seq_len):
     """A sample has at least one input token."""
-    with pytest.raises(ConfigError, match=f"seq_len must be at least 1, got {seq_len}"):
+    with pytest.raises(ConfigError, match=f"seq_len must be an integer of at least 1, got {seq_len!r}"):
         make_reader(10, seq_len=seq_len)
 
 
-@pytest.mark.parametrize("stride", [0, -1, 5])
+@pytest.mark.parametrize("stride", [0, -1, 5, 1.5])
 def test_stride_must_leave_nothing_out(make_reader, stride):
     """Samples may overlap or touch, not leave gaps."""
-    with pytest.raises(ConfigError, match=f"stride must be 1 to seq_len \\+ 1 = 4, got {stride}"):
+    with pytest.raises(
+        ConfigError, match=rf"stride must be (1 to seq_len \+ 1 = 4|an integer of at least 1), got {stride}"
+    ):
         make_reader(10, stride=stride)
 
 

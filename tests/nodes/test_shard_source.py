@@ -110,6 +110,9 @@ def test_an_unknown_type_is_refused(make_corpus):
     corpus = make_corpus(10)
     with pytest.raises(ConfigError, match='dtype must be "uint16" or "uint32", got \'int8\''):
         ShardSource(corpus, dtype="int8")
+    with pytest.raises(ConfigError, match="a corpus is named by its directory, got list"):
+        ShardSource(["a text"])
+    assert ShardSource(corpus, dtype=np.uint32).total_tokens == 10
     edit_meta(corpus, dtype="float32")
     with pytest.raises(CorpusError, match=r"meta\.json has dtype 'float32'"):
         ShardSource(corpus)

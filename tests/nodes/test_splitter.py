@@ -182,13 +182,13 @@ def test_a_place_that_is_none_is_refused(place):
 
 def test_bad_settings_are_refused():
     """Each with what was given."""
-    with pytest.raises(ConfigError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="batch_size must be an integer of at least 1, got 0"):
         make(batch_size=0)
     with pytest.raises(ConfigError, match=r"tail must be one of .*'wrap'.* got 'keep'"):
         make(batch_size=2, tail="keep")
     with pytest.raises(ConfigError, match=r"tail must be one of .*'keep'.* got 'wrap'"):
         make(tail="wrap")
-    with pytest.raises(ConfigError, match="skip must be at least 0, got -3"):
+    with pytest.raises(ConfigError, match="skip must be an integer of at least 0, got -3"):
         make(tail="keep", skip=-3)
 
 
