@@ -6,12 +6,14 @@ import argparse
 import logging
 import signal
 import sys
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.corpus.staging import check_output
 from tdstream.preparation.options import ENCODERS, PrepareOptions
+from tdstream.topology import resolve_topology
 
 if TYPE_CHECKING:
     from tdstream.preparation.counts import Counts
@@ -117,28 +119,44 @@ def run(arguments: argparse.Namespace) -> int:
         The exit code, 0.
     """
     given = {name: getattr(arguments, name) for name in PrepareOptions.__dataclass_fields__}
-    options = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
+    asked = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
+    options = _placed(asked)
     check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
+    from tdstream.preparation.merging import merge_all  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
+    one_of_ranks = options.task != asked.task
     try:
-        with _Bar() as bar:
+        with _Bar(visible=not (one_of_ranks and options.task)) as bar:
             result = prepare_corpus(options, bar)
+        print(_summary(result, options), file=sys.stderr)
+        if one_of_ranks and options.task == 0:
+            print(_summary(merge_all(options, result), asked), file=sys.stderr)
+        elif asked.task is not None and result.meta is None:
+            print(f"When all have ended: tdstream merge {options.output_path}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"Interrupted. {kept_of(options) or 'No unfinished corpus was left behind.'}", file=sys.stderr)
         return 128 + signal.SIGINT
-    print(_summary(result), file=sys.stderr)
     return 0
+
+
+def _placed(options: PrepareOptions) -> PrepareOptions:
+    """Return the options of this process: under torchrun every rank has a share of its own."""
+    topology = resolve_topology()
+    if options.task is not None or topology.dp_world_size == 1:
+        return options
+    return replace(options, task=topology.dp_rank, num_tasks=topology.dp_world_size)
 
 
 class _Bar:
     """A progress bar over documents that also shows tokens and tokens per second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, visible: bool = True) -> None:
         self._bar: Any = None
+        self._visible = visible
         self._tokens_before = 0
 
     def __enter__(self) -> _Bar:
@@ -160,6 +178,7 @@ class _Bar:
         self._bar = tqdm(
             total=total,
             initial=done.records,
+            disable=not self._visible,
             unit=" doc",
             unit_scale=True,
             dynamic_ncols=True,
@@ -168,6 +187,8 @@ class _Bar:
 
     def advance(self, num_records: int, counts: Counts) -> None:
         """Move the bar."""
+        if not self._visible:
+            return
         elapsed = self._bar.format_dict["elapsed"] or 1e-9
         rate = self._bar.format_sizeof((counts.tokens - self._tokens_before) / elapsed)
         tokens = self._bar.format_sizeof(counts.tokens)
@@ -175,18 +196,23 @@ class _Bar:
         self._bar.update(num_records)
 
 
-def _summary(result: PrepareResult) -> str:
+def _summary(result: PrepareResult, options: PrepareOptions) -> str:
     counts, meta = result.counts, result.meta
     if result.was_complete:
         return (
             f"Complete already, there is nothing to resume: {counts.documents:,} documents, "
             f"{counts.tokens:,} tokens: {result.output_path}"
         )
+    if meta is None:
+        return (
+            f"Task {options.task} of {options.num_tasks}: {counts.documents:,} documents ({counts.empty:,} "
+            f"empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens, waiting in "
+            f"{result.output_path} for the other tasks"
+        )
     rate = counts.tokens / max(result.seconds, 1e-9)
-    chunks = f" in {len(meta.chunks):,} chunks of {meta.dtype}" if meta else ""
     return _lengths(result) + (
         f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
-        f"{counts.tokens:,} tokens{chunks}, "
+        f"{counts.tokens:,} tokens in {len(meta.chunks):,} chunks of {meta.dtype}, "
         f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
     )
 

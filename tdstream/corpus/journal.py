@@ -25,6 +25,7 @@ from tdstream.errors import CorpusError
 JOURNAL_FILE = "journal.jsonl"
 JOURNAL_VERSION = 1
 _VERSION_KEY = "tdstream_journal"
+_DONE = b'{"done":true}\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Journal:
 
     def finish(self) -> None:
         """Take note that nothing is left to be written."""
-        self._write({"done": True})
+        self._write(json.loads(_DONE))
 
     def close(self) -> None:
         """Close the file."""
@@ -146,6 +147,21 @@ def read_journal(directory: Path) -> Record | None:
         return _record(whole, num_bytes)
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"it lacks or misstates {error}") from None
+
+
+def is_done(directory: Path) -> bool:
+    """Return whether the journal of a directory ends with the note that nothing is left to be written.
+
+    Args:
+        directory: Where it lies.
+    """
+    try:
+        with (directory / JOURNAL_FILE).open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(file.tell() - len(_DONE), 0))
+            return file.read() == _DONE
+    except FileNotFoundError:
+        return False
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ with a meta.json is always whole. Where several tasks prepare one corpus, each h
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,7 +48,9 @@ def check_output(output: Path, *, overwrite: bool, resume: bool = False, task: i
             raise OutputError(
                 f"{output} may not be written. Change its permissions or choose another output path."
             )
-        if task is None and (output / STAGING_DIR / LOCK_FILE).exists():
+        if task is not None:
+            _tidy_together(output)
+        elif (output / STAGING_DIR / LOCK_FILE).exists():
             _tidy(output)
         complete = resume and not overwrite and (output / META_FILE).exists()
         if not complete:
@@ -65,6 +68,16 @@ def _tidy(output: Path) -> None:
             remove_staging(output)
     finally:
         os.close(lock)
+
+
+def _tidy_together(output: Path) -> None:
+    """Let one of the tasks, which all start at once, finish a move; the others wait for it."""
+    for _ in range(600):
+        if not (output / STAGING_DIR / META_FILE).exists():
+            return
+        with suppress(OutputError):  # Another one holds the lock.
+            _tidy(output)
+        time.sleep(0.1)
 
 
 class Staging:
@@ -190,7 +203,7 @@ class Staging:
     def release(self) -> None:
         """Let others have the directory."""
         while self._locks:
-            os.close(self._locks.pop())
+            os.close(self._locks.pop(0))  # That of the task last: it tells others that all is done.
 
 
 def _make_directories(output: Path) -> list[Path]:

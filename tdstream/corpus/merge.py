@@ -1,0 +1,135 @@
+"""Make one corpus of the shards of several tasks: only names change, and meta.json is written.
+
+The shards get their numbers in the order of the tasks, whichever finished first. A merge that was interrupted
+can be started again: a shard has its old name or its new one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tdstream.corpus.journal import Entry, Record, changed, read_journal
+from tdstream.corpus.locks import take_lock
+from tdstream.corpus.meta import (
+    META_FILE,
+    STAGING_DIR,
+    Chunk,
+    CorpusMeta,
+    chunk_name,
+    fsync_directory,
+    read_meta,
+    write_meta,
+)
+from tdstream.corpus.move import finish_move
+from tdstream.corpus.output import TASK_PATTERN, check_contents, explain_os_errors
+from tdstream.corpus.unfinished import task_directory
+from tdstream.corpus.writer import meta_of
+from tdstream.errors import CorpusError, OutputError
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A corpus that several tasks have prepared."""
+
+    meta: CorpusMeta
+    notes: list[dict[str, Any]]
+    """What the tasks' journals said of each shard; nothing where an earlier merge has removed them."""
+
+
+def merge_tasks(output: Path, *, overwrite: bool = False) -> Merged:
+    """Make the shards of all tasks the corpus of an output directory.
+
+    Args:
+        output: The corpus directory.
+        overwrite: Whether an older corpus there may be replaced.
+
+    Raises:
+        OutputError: If a task still runs, or the directory holds what must not be lost.
+        CorpusError: If a task is missing, unfinished, or prepared something else.
+    """
+    staging = output / STAGING_DIR
+    if not staging.is_dir():
+        raise CorpusError(f"{output} holds no shares of tasks to put together. Prepare with --task first.")
+    with explain_os_errors(output):
+        lock = take_lock(staging, output)
+        try:
+            if (staging / META_FILE).exists():
+                meta = read_meta(staging / META_FILE)
+                finish_move(output)
+                return Merged(meta, [])
+            check_contents(output, overwrite=overwrite)
+            records = _records(output)
+            return _merged(output, records)
+        finally:
+            os.close(lock)
+
+
+def _records(output: Path) -> list[Record]:
+    """Return the journals of all tasks, in their order, after making sure that they belong together."""
+    found = {
+        int(path.name.removeprefix("task_")): read_journal(path)
+        for path in sorted((output / STAGING_DIR).iterdir())
+        if TASK_PATTERN.fullmatch(path.name)
+    }
+    known = {task: record for task, record in found.items() if record is not None}
+    if not known:
+        raise CorpusError(f"{output} holds no shares of tasks to put together. Prepare with --task first.")
+    first = known[min(known)]
+    num_tasks = int(first.identity.get("num_tasks") or 0)
+    for task, record in known.items():
+        _check_kin(output, task, record, {**first.identity, "task": task})
+    if max(known) >= num_tasks:
+        raise CorpusError(
+            f"{output} holds a share of task {max(known)}, but there are tasks 0 to {num_tasks - 1}. "
+            f"Remove {task_directory(output, max(known))} if it is of no use."
+        )
+    missing = [task for task in range(num_tasks) if task not in known or not known[task].done]
+    if missing:
+        named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        raise CorpusError(
+            f"{output} lacks the shares of {len(missing)} of {num_tasks} tasks: {named}. "
+            f"Start those with --resume, then merge again; the others need not run again."
+        )
+    return [known[task] for task in range(num_tasks)]
+
+
+def _check_kin(output: Path, task: int, record: Record, expected: dict[str, Any]) -> None:
+    differences = changed(expected, record.identity)
+    if differences:
+        raise CorpusError(
+            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(differences)}. "
+            f"Prepare that task again, with the flags of the others and --overwrite."
+        )
+
+
+def _merged(output: Path, records: list[Record]) -> Merged:
+    staging = output / STAGING_DIR
+    entries: list[Entry] = []
+    for task, record in enumerate(records):
+        for entry in record.entries:
+            name = chunk_name(len(entries))
+            _rename(task_directory(output, task) / entry.chunk.file, staging / name)
+            entries.append(Entry(Chunk(name, entry.chunk.tokens), entry.checksum, entry.note))
+    if not entries:
+        raise CorpusError(f"The tasks in {output} have written no token; a corpus holds at least one.")
+    num_documents = sum(record.num_documents for record in records)
+    meta = meta_of(CorpusMeta(**_plan(records[0])), entries, num_documents)
+    fsync_directory(staging)
+    write_meta(staging / META_FILE, meta)
+    finish_move(output)
+    return Merged(meta, [entry.note for entry in entries])
+
+
+def _rename(source: Path, target: Path) -> None:
+    if source.exists():
+        os.replace(source, target)
+    elif not target.exists():
+        raise OutputError(f"{source} is gone. Remove {source.parent} and prepare that task again.")
+
+
+def _plan(record: Record) -> dict[str, Any]:
+    known = {name: record.plan[name] for name in CorpusMeta.__dataclass_fields__ if name in record.plan}
+    return {**known, "chunks": ()}

@@ -1,0 +1,103 @@
+"""A preparation that is killed with SIGKILL at random moments ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers_text import corpus_bytes, expected_tokens, write_jsonl
+
+from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
+
+RUNNER = Path(__file__).with_name("helpers_kill.py")
+NUM_DOCUMENTS = 600
+WORDS = ["self", "def", "json", "return", "x", "=", "\u00e9t\u00e9", "\u65e5\u672c"]
+
+
+def texts() -> list[str]:
+    """Return documents of 0 to 60 words, the same at every call."""
+    chance = random.Random(7)
+    return [" ".join(chance.choices(WORDS, k=chance.randrange(60))) for _ in range(NUM_DOCUMENTS)]
+
+
+def write_source(kind: str, directory: Path) -> Path:
+    """Write the documents, and three records without text, into three files of a kind."""
+    directory.mkdir()
+    rows: list[dict[str, Any]] = [{"id": number, "text": text} for number, text in enumerate(texts())]
+    for place in (5, 250, 599):
+        rows.insert(place, {"id": -1, "text": None})
+    for number in range(3):
+        part = rows[number * 201 : (number + 1) * 201]
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(part), directory / f"{number}.parquet", row_group_size=50)
+        elif kind == "jsonl":
+            write_jsonl(directory / f"{number}.jsonl", part)
+        else:
+            lines = "".join(json.dumps(row) + "\n" for row in part)
+            (directory / f"{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return directory
+
+
+def killed(options: dict[str, Any], kills: int, seed: int) -> dict[str, Any]:
+    """Prepare with some kills in a process of its own; return what it says."""
+    given = {"options": options, "kills": kills, "seed": seed, "most_chunks": max(120 // kills, 1)}
+    command = [sys.executable, str(RUNNER), json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *counts, last = done.stdout.splitlines()
+    return {**json.loads(last), "counts": json.loads(counts[-1]), "stderr": done.stderr}
+
+
+def check(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int, kills: int) -> None:
+    """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
+    options = {
+        "dataset": str(write_source(kind, tmp_path / "data")), "tokenizer": str(tokenizer_dir), "encoder": "hf",
+        "output_path": str(tmp_path / "killed"), "tokens_per_chunk": 150, "batch_size": 9, "skip_bad": True,
+        "num_proc": num_proc,
+    }  # fmt: skip
+    result = killed(options, kills, seed=kills + num_proc)
+    assert result["code"] == 0, result
+    assert result["kills"] >= kills - 1  # The last one may come too late.
+    assert result["workers"] == (0 if num_proc == 1 else num_proc * result["kills"])
+    assert result["orphans"] == []
+    if result["counts"]["skipped"]:  # Not if the last kill came between the corpus and the exit.
+        assert result["counts"] == {"documents": NUM_DOCUMENTS, "skipped": 3}
+
+    prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": tmp_path / "whole"}))
+    whole, found = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "killed")
+    )
+    metas = [json.loads(files.pop("meta.json")) for files in (whole, found)]
+    for meta in metas:
+        del meta["created_at_unix"]
+    assert found == whole
+    assert metas[0] == metas[1]
+    assert corpus_bytes(tmp_path / "killed") == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "gz"])
+def test_five_kills(tmp_path: Path, tokenizer_dir: Path, kind: str) -> None:
+    """Five kills, every format, one process: the files are those of a run that lived."""
+    check(tmp_path, tokenizer_dir, kind, num_proc=1, kills=5)
+
+
+def test_kills_with_workers(tmp_path: Path, tokenizer_dir: Path) -> None:
+    """Two kills with two worker processes: the same files, and no worker outlives what it works for."""
+    check(tmp_path, tokenizer_dir, "gz", num_proc=2, kills=2)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "gz"])
+def test_fifty_kills(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int) -> None:
+    """Fifty kills, every format, one process and two."""
+    check(tmp_path, tokenizer_dir, kind, num_proc, kills=50)
