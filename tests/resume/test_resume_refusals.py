@@ -34,7 +34,8 @@ some_setups = pytest.mark.parametrize("setup", [Setup(), Setup(2)], ids=name_of)
 @pytest.fixture(autouse=True)
 def _no_long_goodbye(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait less for workers that could not start: the loader gives each five seconds to end by itself."""
-    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+    gc.collect()  # loaders of earlier tests may take the time they need
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.3)
     yield
     gc.collect()
 
