@@ -131,7 +131,8 @@ class PipelineIterator(Iterator[dict[str, Tensor]]):
     def __next__(self) -> dict[str, Tensor]:
         """Return the next batch or sample of this stream."""
         self._note_end()  # of an epoch that has no item at all
-        item = self._pipeline.collate(self._splitter.next(), travels=self._travels)
+        item = self._pipeline.collate(self._splitter.read(), travels=self._travels)
+        self._splitter.advance()
         self._note_end()
         return item
 

@@ -25,7 +25,8 @@ _CURSOR = ("epoch", "start", "step")
 class Splitter:
     """The turnstile: indexed nodes on its left, one process's stream on its right.
 
-    A pass is opened with `begin`, which returns a splitter of its own; then `next` hands out rows.
+    A pass is opened with `begin`, which returns a splitter of its own; then `read` and `advance` take turns:
+    an item that could not be read, or not be made a batch, is tried again and not left out.
 
     Args:
         upstream: The ordered samples.
@@ -95,7 +96,7 @@ class Splitter:
             opened._refuse_empty_streams()
         return opened
 
-    def next(self) -> Rows:
+    def read(self) -> Rows:
         """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
 
         Raises:
@@ -103,9 +104,11 @@ class Splitter:
         """
         if self.exhausted:
             raise StopIteration
-        rows = self.upstream.read(self._indices_of(self._step))
-        self._step += 1  # only now: an item whose reading failed is tried again, not left out
-        return rows
+        return self.upstream.read(self._indices_of(self._step))
+
+    def advance(self) -> None:
+        """Count the item as handed out; called when nothing can fail any more."""
+        self._step += 1
 
     @property
     def epoch(self) -> int:

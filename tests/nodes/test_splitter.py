@@ -40,11 +40,18 @@ def make(count=20, *, rank=0, world=1, **options):
     return Splitter(Shifted(count), topology=Topology(rank, world), **options)
 
 
+def take(splitter):
+    """Return the indices of the next item, and go on."""
+    indices = splitter.read()[:, 0].tolist()
+    splitter.advance()
+    return indices
+
+
 def drain(splitter):
     """Return the indices of all remaining items."""
     items = []
     while not splitter.exhausted:
-        items.append(splitter.next()[:, 0].tolist())
+        items.append(take(splitter))
     return items
 
 
@@ -120,7 +127,7 @@ def test_the_end_stays_the_end():
     drain(splitter)
     for _ in range(2):
         with pytest.raises(StopIteration):
-            splitter.next()
+            splitter.read()
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {}])
@@ -129,7 +136,7 @@ def test_a_saved_place_is_found_again(options):
     whole = drain(make(20, **options).begin(3, worker(1, 2)))
     for cut in range(len(whole) + 1):
         first = make(20, **options).begin(3, worker(1, 2))
-        before = [first.next()[:, 0].tolist() for _ in range(cut)]
+        before = [take(first) for _ in range(cut)]
         state = json.loads(json.dumps(first.state_dict()))
         second = make(20, **options).begin(0, worker(1, 2))
         second.load_state_dict(state)
@@ -140,12 +147,12 @@ def test_a_saved_place_is_found_again(options):
 def test_a_failed_read_is_tried_again():
     """The cursor moves when an item has been read, not before."""
     splitter = make(8, batch_size=2).begin(0, worker(0, 1))
-    splitter.next()
+    take(splitter)
     splitter.upstream.fail = True
     with pytest.raises(OSError, match="bad day"):
-        splitter.next()
+        take(splitter)
     splitter.upstream.fail = False
-    assert splitter.next()[:, 0].tolist() == [2, 3]
+    assert take(splitter) == [2, 3]
 
 
 def test_the_node_itself_stays_at_the_start():
