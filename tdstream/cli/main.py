@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
-from tdstream.cli import bench, inspect, locate, prepare, state, verify
+from tdstream.cli import bench, inspect, locate, merge, prepare, state, verify
 from tdstream.errors import TdstreamError
 
 EXIT_ERROR = 1
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (prepare, inspect, verify, state, locate, bench):
+    for command in (prepare, merge, inspect, verify, state, locate, bench):
         command.add_parser(commands)
     return parser
 
