@@ -15,7 +15,7 @@ from tdstream.nodes.shard_source import ShardSource
 from tdstream.state import differences, refuse
 
 _MAX_OPEN_MAPS = 128  # each holds a file descriptor, of which a process may have only 1,024
-_MANY_ROWS = 16  # from which on asking whether they lie in one shard costs less than it saves
+_MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves
 
 
 class MemmapReader:

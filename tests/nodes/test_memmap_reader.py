@@ -64,15 +64,15 @@ def test_windows_cross_any_number_of_shards(tmp_path_factory, shards, seq_len, d
 @pytest.mark.parametrize("last", [24, 25])
 def test_many_rows_of_one_shard(make_reader, last):
     """Many rows at once are the rows one by one: of one shard up to its end, or over its border."""
-    reader = make_reader(50, 51, 50, stride=2)  # samples 25 to 48 lie in the middle shard, 24 does not
-    indices = np.array([*range(48, last, -1), last + 1, 48])
+    reader = make_reader(50, 91, 50, stride=2)  # samples 25 to 68 lie in the middle shard, 24 does not
+    indices = np.array([*range(68, last, -1), last + 1, 48])
     rows = reader.read(indices)
     assert np.array_equal(rows, np.array([reader.read(indices[i : i + 1])[0] for i in range(len(indices))]))
-    assert rows[0].tolist() == [96, 97, 98, 99]
+    assert rows[-1].tolist() == [96, 97, 98, 99]
     across = reader.read(np.array([*indices, last]))
     assert across[-1].tolist() == [2 * last + i for i in range(4)]
     across[:] = 0  # the rows are the caller's own
-    assert reader.read(indices)[0].tolist() == [96, 97, 98, 99]
+    assert reader.read(indices)[-1].tolist() == [96, 97, 98, 99]
 
 
 def test_no_rows(make_reader):
