@@ -160,7 +160,10 @@ def _documents(found: Overview) -> str:
 def _tokenizer(meta: CorpusMeta, loaded: Loaded) -> str:
     name = meta.tokenizer_name_or_path or "not named"
     size = f", {meta.vocab_size:,} ids" if meta.vocab_size else ""
-    return f"{name}{size}" + ("" if loaded.tokenizer is not None else f" (not loaded: {loaded.reason})")
+    encoder = f", encoded by {meta.encoder}" if meta.encoder else ""
+    return f"{name}{size}{encoder}" + (
+        "" if loaded.tokenizer is not None else f" (not loaded: {loaded.reason})"
+    )
 
 
 def _heading(excerpt: Excerpt, *, whole: bool) -> str:

@@ -60,6 +60,7 @@ class Overview:
             "tokenizer_fingerprint": meta.tokenizer_fingerprint,
             "tokenizer_problem": tokenizer_problem,
             "vocab_size": meta.vocab_size,
+            "encoder": meta.encoder,
             "eos_token_id": meta.eos_token_id,
             "num_documents": meta.num_documents if known else None,
             "open_tokens": self.open_tokens,

@@ -87,7 +87,7 @@ def _bare(
     return CorpusMeta(dtype=dtype, chunks=chunks, eos_token_id=eos_token_id)
 
 
-def check_unfinished(directory: Path, findings: Findings) -> None:
+def check_staging(directory: Path, findings: Findings) -> None:
     """Look for what a preparation left behind, or is still writing.
 
     Args:

@@ -27,6 +27,7 @@ _FIELDS: dict[str, type] = {
     "format_version": int,
     "tokenizer_fingerprint": str,
     "vocab_size": int,
+    "encoder": str,
     "num_documents": int,
     "chunk_checksums": dict,
 }

@@ -10,7 +10,7 @@ from typing import Any
 from tdstream.corpus.checks import check_checksums, check_documents, check_ids
 from tdstream.corpus.contents import Contents, ContentsReader
 from tdstream.corpus.documents import DocumentScan
-from tdstream.corpus.inventory import check_dtype, check_sizes, check_unfinished, file_sizes, promised
+from tdstream.corpus.inventory import check_dtype, check_sizes, check_staging, file_sizes, promised
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta
 from tdstream.corpus.report import Fault, Findings, Report
 from tdstream.corpus.roundtrip import LONGEST_SAMPLE, KnownTokenizer, check_round_trip, check_tokenizer
@@ -59,7 +59,7 @@ def verify_corpus(
     """
     directory, findings = Path(directory), Findings()
     sizes = file_sizes(directory)
-    check_unfinished(directory, findings)
+    check_staging(directory, findings)
     meta = promised(directory, sizes, dtype, eos_token_id, findings)
     if meta is None:
         findings.unchecked.append(f"the shards: {META_FILE} does not say what they should be")

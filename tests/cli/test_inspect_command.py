@@ -52,14 +52,15 @@ def test_json(clean: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[st
     assert printed.err == ""
     assert list(found) == [
         "directory", "dtype", "tokens", "bytes", "chunks", "tokenizer", "tokenizer_fingerprint",
-        "tokenizer_problem", "vocab_size", "eos_token_id", "num_documents", "open_tokens", "lengths",
-        "documents",
+        "tokenizer_problem", "vocab_size", "encoder", "eos_token_id", "num_documents", "open_tokens",
+        "lengths", "documents",
     ]  # fmt: skip
     size = len(corpus_bytes(clean))
     assert (found["dtype"], found["tokens"], found["bytes"]) == ("uint16", size // 2, size)
     assert found["tokenizer"] == str(tokenizer_dir)
     assert (found["vocab_size"], found["eos_token_id"], found["num_documents"]) == (400, 0, 12)
     assert (found["open_tokens"], found["tokenizer_problem"]) == (0, "")
+    assert found["encoder"] == read_meta(clean / "meta.json").encoder
     assert found["chunks"][0] == {"file": "chunk_000000.bin", "tokens": 100}
     assert sum(chunk["tokens"] for chunk in found["chunks"]) == size // 2
 
@@ -112,12 +113,17 @@ def test_pieces(clean: Path, piece_bytes: int) -> None:
 def test_without_tokenizer(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the tokenizer, ids are shown, and why."""
     meta = json.loads((corpus / "meta.json").read_text())
-    (corpus / "meta.json").write_text(json.dumps({**meta, "tokenizer_name_or_path": "./nowhere"}))
+    (corpus / "meta.json").write_text(
+        json.dumps({**meta, "tokenizer_name_or_path": "./nowhere", "encoder": "hf"})
+    )
     assert main(["inspect", str(corpus), "--documents", "0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     ids = np.fromfile(corpus / "chunk_000000.bin", "<u2")[: lengths_of(corpus)[0]]
     assert "  " + " ".join(map(str, ids)) in lines
-    assert any("./nowhere, 400 ids (not loaded: Tokenizer './nowhere' not found" in line for line in lines)
+    assert any(
+        "./nowhere, 400 ids, encoded by hf (not loaded: Tokenizer './nowhere' not found" in line
+        for line in lines
+    )
 
 
 def test_reference(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

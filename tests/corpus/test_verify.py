@@ -9,6 +9,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +204,20 @@ class TestSizes:
     @pytest.mark.parametrize("number", [0, 3, -1])
     def test_missing(self, corpus: Path, verify: Callable[..., Report], number: int) -> None:
         """A shard that is not there is named; the documents beside the hole are not mixed up."""
-        name = sorted(path.name for path in corpus.glob("*.bin"))[number]
-        (corpus / name).unlink()
+        names = sorted(path.name for path in corpus.glob("*.bin"))
+        tokens, hole = np.frombuffer(corpus_bytes(corpus), "<u2"), names.index(names[number])
+        ends = np.flatnonzero(tokens == 0).tolist()
+        # From the end of the one before to its own end, both included, a whole document is outside the hole.
+        ranges = [range(max(before, 0), end + 1) for before, end in pairwise([-1, *ends])]
+        whole = sum(all(place // CHUNK_TOKENS != hole for place in places) for places in ranges)
+        (corpus / names[number]).unlink()
+
         report = verify(corpus, samples=1000)
-        assert found(report) == [("missing", name)]
+
+        assert found(report) == [("missing", names[number])]
+        same = f"{whole} of {whole} sample documents decode and encode to the same ids"
+        assert 10 < whole < 23
+        assert same in report.checked
         assert "number of end-of-text tokens: a damaged chunk hides some" in report.unchecked
 
     def test_a_directory_is_no_shard(self, corpus: Path, verify: Callable[..., Report]) -> None:
