@@ -85,15 +85,21 @@ def verify_corpus(
         advance=advance,
     )
     contents = reader.read(_scan(meta, samples, seed), findings)
-    check_checksums(meta, contents, damaged, findings)
-    check_ids(meta, contents, reader.vocab_size, findings)
-    check_documents(meta, contents, damaged, findings)
+    _check_contents(reader, contents, known, findings)
     if known is None:
         findings.unchecked.append(f"decoding of documents: {without_tokenizer}")
-    else:
-        check_tokenizer(meta, known, findings)
-        _check_samples(directory, meta, contents, known, findings)
     return _report(directory, fast, meta, contents, findings)
+
+
+def _check_contents(
+    reader: ContentsReader, contents: Contents, known: KnownTokenizer | None, findings: Findings
+) -> None:
+    check_checksums(reader.meta, contents, reader.damaged, findings)
+    check_ids(reader.meta, contents, reader.vocab_size, findings)
+    check_documents(reader.meta, contents, reader.damaged, findings)
+    if known is not None:
+        check_tokenizer(reader.meta, known, findings)
+        _check_samples(reader.directory, reader.meta, contents, known, findings)
 
 
 def _with_eos(meta: CorpusMeta, eos_token_id: int | None, tokenizer: Any) -> CorpusMeta:
