@@ -74,7 +74,11 @@ class TestMain:
         assert read_meta(tmp_path / "out" / "meta.json").tokens_per_chunk == 10
         printed = capsys.readouterr()
         assert printed.out == ""
-        summary = printed.err.splitlines()[-1]
+        lengths, summary = printed.err.splitlines()[-2:]
+        assert lengths == (
+            "3 records = 3 documents + 0 skipped; tokens per document: min 0, median 1.0, mean 1.3, max 3; "
+            "1.14 bytes per token"
+        )
         assert summary.startswith(
             f"3 documents (1 empty, 0 bad ones skipped), {len(expected)} tokens in 1 chunks"
         )
@@ -196,6 +200,55 @@ class TestMain:
         )
         assert not (tmp_path / "out").exists()
 
+    def test_resume(
+        self,
+        tmp_path: Path,
+        tokenizer_dir: Path,
+        arguments: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """Ctrl-C says what is safe; a plain start is refused and loses nothing; --resume completes, twice."""
+        arguments += ["--tokens_per_chunk", "2", "--batch_size", "1", "--encoder", "hf"]
+        real = CorpusWriter.append
+
+        def interrupted(self: CorpusWriter, *given: object) -> None:
+            if self.num_tokens:
+                raise KeyboardInterrupt
+            real(self, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CorpusWriter, "append", interrupted)
+            assert main(arguments) == 130
+        safe = "1 documents, 2 tokens are safe"
+        assert (
+            f"Interrupted. {safe}: start again with --resume to go on behind them." in capsys.readouterr().err
+        )
+        assert main(arguments) == 1
+        assert f"holds an unfinished preparation: {safe}. Pass --resume" in capsys.readouterr().err
+
+        assert main([*arguments, "--resume"]) == 0
+        expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+        assert "3 documents (1 empty, 0 bad ones skipped), 7 tokens in 4 chunks" in capsys.readouterr().err
+        assert main([*arguments, "--resume"]) == 0
+        assert "Complete already, there is nothing to resume: 3 documents, 7 tok" in capsys.readouterr().err
+
+    def test_tasks(
+        self, tmp_path: Path, tokenizer_dir: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """--task prepares a share and says how to go on; merge refuses what is missing, and then merges."""
+        for task in ("1", "0"):
+            assert main([*arguments, "--encoder", "hf", "--task", task, "--num_tasks", "2"]) == 0
+            assert f"When all have ended: tdstream merge {tmp_path / 'out'}" in capsys.readouterr().err
+            if task == "1":
+                assert main(["merge", str(tmp_path / "out")]) == 1
+                assert "lacks the shares of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
+        assert main(["merge", str(tmp_path / "out")]) == 0
+        assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 chunks of uint16: ")
+        expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
+        assert corpus_bytes(tmp_path / "out") == expected.tobytes()
+
     def test_the_handler_is_put_back(self, arguments: list[str]) -> None:
         """A program that calls main keeps its own handling of SIGTERM."""
         before = signal.getsignal(signal.SIGTERM)
@@ -285,14 +338,16 @@ def _wait_for(path: Path, run: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("number", ENDINGS)
 def test_stopped(stopped: Stopped, number: signal.Signals) -> None:
-    """Ctrl-C exits with 130 and a line, SIGTERM with 143; the older corpus is as it was."""
+    """Ctrl-C exits with 130 and a line, SIGTERM with 143; the older corpus and what is safe are kept."""
     code, said, output = stopped[number]
     assert code == ENDINGS[number]
     assert "Traceback" not in said
-    assert ("Interrupted. No unfinished corpus was left behind." in said) is (number == signal.SIGINT)
+    assert ("\nInterrupted. " in said) is (number == signal.SIGINT)
+    assert (" tokens are safe: start again with --resume to go on" in said) is (number == signal.SIGINT)
     assert json.loads((output / "meta.json").read_text())["total_tokens"] == 3
     assert corpus_bytes(output) == b"\1\0\2\0\3\0"
     assert sorted(path.name for path in output.iterdir()) == [
+        ".preparing",
         "chunk_000000.bin",
         "chunk_000001.bin",
         "meta.json",

@@ -60,7 +60,8 @@ def killed(options: dict[str, Any], kills: int, seed: int) -> dict[str, Any]:
 def check(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int, kills: int) -> None:
     """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
     options = {
-        "dataset": str(write_source(kind, tmp_path / "data")), "tokenizer": str(tokenizer_dir), "encoder": "hf",
+        "dataset": str(write_source(kind, tmp_path / "data")),
+        "tokenizer": str(tokenizer_dir), "encoder": "hf",
         "output_path": str(tmp_path / "killed"), "tokens_per_chunk": 150, "batch_size": 9, "skip_bad": True,
         "num_proc": num_proc,
     }  # fmt: skip
