@@ -9,15 +9,14 @@ batches left out. So a few numbers say which samples any step had, or will have.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from typing import NamedTuple
 
 Left = Callable[[int, int], int]  # (position, G) -> global batches to the end of the epoch
 
 _MAX_LEGS = 24  # that a state keeps; older ones are forgotten, and their steps can no longer be located
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(NamedTuple):
     """From a step on: global batches from a position of an epoch."""
 
     step: int
@@ -167,7 +166,7 @@ class Journey:
 
     def history(self) -> list[list[int]]:
         """Return the newest legs as lists, for a state."""
-        return [list(astuple(leg)) for leg in self.legs[-_MAX_LEGS:]]
+        return [list(leg) for leg in self.legs[-_MAX_LEGS:]]
 
     def _keeps(self, epoch: int) -> bool:
         return self._held and epoch == self._place[0]
@@ -204,7 +203,7 @@ class Journey:
     def _along(self, leg: Leg, step: int) -> Leg:
         """Return the place of a step on a leg, as a leg that begins there."""
         place = _locate(leg, step - leg.step, self._left)
-        return replace(leg, step=step, epoch=place[0], position=place[1])
+        return leg._replace(step=step, epoch=place[0], position=place[1])
 
     def _left(self, position: int, global_batch: int) -> int:
         """Return the global batches from a position to the end of an epoch."""
