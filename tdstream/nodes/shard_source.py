@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -55,8 +56,7 @@ class ShardSource:
                 f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "
                 f"Make one with: tdstream prepare --output_path {self.directory}"
             )
-        with os.scandir(self.directory) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        sizes = _file_sizes(self.directory)
         meta = self._meta(sizes, None if dtype is None else _dtype_name(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
@@ -150,6 +150,16 @@ class ShardSource:
             if sizes[file] % itemsize:
                 raise CorpusError(_not_a_multiple(self.directory / file, sizes[file], itemsize))
         return CorpusMeta(dtype=dtype, chunks=tuple(Chunk(file, sizes[file] // itemsize) for file in files))
+
+
+def _file_sizes(directory: Path) -> dict[str, int]:
+    """Return the size of each file; by the directory's descriptor, which is quickest for 10^5 of them."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        found = {name: os.stat(name, dir_fd=descriptor) for name in os.listdir(descriptor)}
+    finally:
+        os.close(descriptor)
+    return {name: status.st_size for name, status in found.items() if stat.S_ISREG(status.st_mode)}
 
 
 def _dtype_name(dtype: DTypeLike) -> str:
