@@ -72,10 +72,7 @@ class HfEncoder:
             texts: Documents; a special token's string in them becomes that token's id.
         """
         rows = self._by_backend(texts) if self._backend is not None else self._by_call(texts)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        ids = np.fromiter(chain.from_iterable(rows), np.int64, count=int(offsets[-1]))
-        return Encoded(ids, offsets)
+        return flat(rows)
 
     def _by_backend(self, texts: list[str]) -> list[list[int]]:
         backend: Any = self._backend
@@ -91,6 +88,18 @@ class HfEncoder:
             verbose=False,
         )
         return [list(row) for row in encoded["input_ids"]]
+
+
+def flat(rows: list[list[int]]) -> Encoded:
+    """Put the ids of documents one behind the other.
+
+    Args:
+        rows: The ids of each.
+    """
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    ids = np.fromiter(chain.from_iterable(rows), np.int64, count=int(offsets[-1]))
+    return Encoded(ids, offsets)
 
 
 def _backend_of(tokenizer: Any) -> Any:

@@ -13,10 +13,11 @@ import tokenizers
 from tdstream.errors import ConfigError, TokenizerError
 from tdstream.preparation import encoder_fast
 from tdstream.preparation.encoder import Encoder, HfEncoder
+from tdstream.preparation.encoder_audit import BackendEncoder, with_visible_cuts
 from tdstream.preparation.encoder_checked import CheckedEncoder
 from tdstream.preparation.encoder_codes import CodePoints
 from tdstream.preparation.encoder_nasty import code_points
-from tdstream.preparation.encoder_proof import PROOF_VERSION, prove, texts_for
+from tdstream.preparation.encoder_proof import PROOF_VERSION, Contest, prove, texts_for
 from tdstream.preparation.encoder_verdicts import Verdict, VerdictKey, read_verdict, write_verdict
 
 logger = logging.getLogger(__name__)
@@ -95,10 +96,17 @@ def _verdict(key: VerdictKey, fast: Encoder, oracle: HfEncoder, tokenizer: Any) 
         return kept
     logger.info("Testing encoder %s on this tokenizer, once; this takes seconds.", key.encoder)
     begun = time.monotonic()
-    found = prove(fast, oracle, texts_for(_specials(tokenizer), _words(oracle.backend)), code_points())
+    contests = [(fast, oracle), *_with_visible_cuts(key.encoder, oracle.backend.to_str())]
+    found = prove(contests, texts_for(_specials(tokenizer), _words(oracle.backend)), code_points())
     logger.info("Tested encoder %s in %.1f s.", key.encoder, time.monotonic() - begun)
     write_verdict(key, found)
     return found
+
+
+def _with_visible_cuts(name: str, content: str) -> list[Contest]:
+    """Return the same two encoders with a vocabulary that shows every cut; nothing if none is needed."""
+    visible = with_visible_cuts(content)
+    return [] if visible is None else [(encoder_fast.load_fast(name, visible), BackendEncoder(visible))]
 
 
 def _specials(tokenizer: Any) -> list[str]:

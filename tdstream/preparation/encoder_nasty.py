@@ -81,13 +81,14 @@ def groups_of(codes: list[int]) -> Iterator[list[int]]:
         yield codes[begin : begin + _CODES_PER_TEXT]
 
 
-def around(codes: list[int]) -> str:
-    """Return code points alone, doubled, between letters, and beside apostrophes, digits, capitals and marks.
+def around(codes: list[int], *, fully: bool = True) -> str:
+    """Return code points alone, doubled, between letters, and beside apostrophes, digits, capitals and signs.
 
     Args:
         codes: Some code points; long runs of characters that no rule tells apart get fewer surroundings.
+        fully: Whether the others get all of them.
     """
-    return "".join(_few(chr(code)) if _is_alike(code) else _many(chr(code)) for code in codes)
+    return "".join(_few(chr(code)) if not fully or _is_alike(code) else _many(chr(code)) for code in codes)
 
 
 def alone(codes: list[int]) -> list[str]:
@@ -100,7 +101,7 @@ def alone(codes: list[int]) -> list[str]:
 
 
 def _many(char: str) -> str:
-    return f" {char}{char} a{char}b'{char}A{char}1{char}\n"
+    return f" {char}{char} a{char}b'{char}A{char}1{char}.{char}=\n"
 
 
 def _few(char: str) -> str:

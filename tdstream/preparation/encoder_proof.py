@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,31 +13,35 @@ from tdstream.preparation.encoder_fast import EncoderFailedError, failures_named
 from tdstream.preparation.encoder_nasty import PLAIN, alone, around, groups_of, nasty_texts
 from tdstream.preparation.encoder_verdicts import Verdict
 
-PROOF_VERSION = 1
+PROOF_VERSION = 2
 """Counts the changes of what is tested; a verdict of another version is not believed."""
-MAX_FAILING = 4096
+MAX_FAILING = 20_000
 """Code points on which an encoder may fail and still be of use."""
 _BATCH = 2000
+
+Contest: TypeAlias = tuple[Encoder, Encoder]
+"""An encoder in doubt, and the one that is right."""
 
 
 class _HopelessError(Exception):
     """The encoder fails on what every document has, or on too much."""
 
 
-def prove(fast: Encoder, oracle: Encoder, texts: Iterable[str], codes: Iterable[int]) -> Verdict:
+def prove(contests: list[Contest], texts: list[str], codes: Iterable[int]) -> Verdict:
     """Compare two encoders on texts, and on code points in all surroundings.
 
     Args:
-        fast: The encoder in doubt.
-        oracle: The encoder that is right.
+        contests: The encoder in doubt beside the one that is right, with the tokenizer in question; and
+            perhaps once more with one that shows more of its rules.
         texts: Nasty and ordinary texts.
         codes: The code points to test; the others count as failing.
     """
     tested = sorted(codes)
-    trial = _Trial(fast, oracle)
+    trial = _Trial()
     try:
-        trial.on_texts(texts)
-        trial.on_codes(tested)
+        for contest in contests:
+            # The last one shows the most, and is asked the most.
+            trial.hold(contest, texts, tested, fully=contest is contests[-1])
     except _HopelessError as reason:
         return Verdict(ok=False, why=str(reason))
     except EncoderFailedError as failure:
@@ -66,10 +71,15 @@ def texts_for(specials: list[str], words: list[str]) -> list[str]:
 class _Trial:
     """A comparison that goes on until nothing is left to compare, or to hope for."""
 
-    def __init__(self, fast: Encoder, oracle: Encoder) -> None:
-        self._fast = fast
-        self._oracle = oracle
+    def __init__(self) -> None:
         self.failing: set[int] = set()
+
+    def hold(self, contest: Contest, texts: list[str], codes: list[int], *, fully: bool) -> None:
+        """Let two encoders compete in everything."""
+        self._fast, self._oracle = contest
+        self._fully = fully
+        self.on_texts(texts)
+        self.on_codes(codes)
 
     def on_texts(self, texts: Iterable[str]) -> None:
         """Find the code points to blame for the texts on which the encoders differ."""
@@ -80,17 +90,20 @@ class _Trial:
         """Find the code points on which the encoders differ, each in all surroundings."""
         for group in self._differing_groups(codes):
             # Each by itself first: taking a text apart is slow where many are at fault.
-            blamed = [code for code in group if self._differ(around([code]))]
-            self._blame(blamed, around(group))
-            self._explain(around(group))
+            blamed = [group[place] for place in self._places([self._around([code]) for code in group])]
+            self._blame(blamed, self._around(group))
+            self._explain(self._around(group))
         for text in self._differing(alone(codes)):
             self._explain(text)
 
     def _differing_groups(self, codes: list[int]) -> Iterator[list[int]]:
         groups = list(groups_of(codes))
-        texts = [around(group) for group in groups]
+        texts = [self._around(group) for group in groups]
         for place in self._places(texts):
             yield groups[place]
+
+    def _around(self, codes: list[int]) -> str:
+        return around(codes, fully=self._fully)
 
     def _explain(self, text: str) -> None:
         """Blame code points of a text until what is left of it is encoded alike."""

@@ -23,11 +23,11 @@ SPLIT = (
 )
 
 
-def byte_level(**settings: Any) -> Tokenizer:
+def byte_level(more: list[str] | None = None) -> Tokenizer:
     """Train what GPT-2 has: its own regular expression, then bytes."""
-    tokenizer = Tokenizer(models.BPE(**settings))
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return trained_on_bytes(tokenizer)
+    return trained_on_bytes(tokenizer, more)
 
 
 def split_level(normalizer: Any = None) -> Tokenizer:
@@ -44,14 +44,14 @@ def split_level(normalizer: Any = None) -> Tokenizer:
     return trained_on_bytes(tokenizer)
 
 
-def trained_on_bytes(tokenizer: Tokenizer) -> Tokenizer:
+def trained_on_bytes(tokenizer: Tokenizer, more: list[str] | None = None) -> Tokenizer:
     """Train a tokenizer whose alphabet is the 256 bytes."""
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=600, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.train_from_iterator([*TEXT, *(more or [])], trainer)
     return tokenizer
 
 

@@ -55,6 +55,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(encoder_fast, "version", fake.version)
     monkeypatch.setattr(encoder_fast, "load_fast", fake.load)
+    monkeypatch.setattr(encoder_choice, "with_visible_cuts", lambda content: None)
     monkeypatch.setattr(encoder_choice, "code_points", lambda: list(range(0x250)))
     monkeypatch.setattr(encoder_choice, "texts_for", lambda specials, words: [*specials, *words, "plain"])
     return fake

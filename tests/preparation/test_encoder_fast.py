@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_encoder import KINDS, SPECIALS, TEXT, by_call, split, wrapped
+from helpers_encoder import KINDS, SPECIALS, TEXT, by_call, byte_level, split, wrapped
 from helpers_text import EOS
 from transformers import AutoTokenizer
 
@@ -79,6 +79,15 @@ class TestPackages:
         assert len(encoder._failing) < 0x110000 - 200_000
         documents = [f"a{EOS}b", *TEXT, "\U00100000 private", ""]
         assert split(encoder.encode(documents)) == by_call(tokenizer, documents)
+
+    def test_tokens_that_reach_across_a_cut(self, package: str) -> None:
+        """Characters that only newer tables know are the tokenizer's, where a token joins them to a sign."""
+        chars = ["\ua7cf", "\U00016ebb", "\u1c89", "\U000323b0"]
+        lines = [f'    "{char}",\n    None,\n' for char in chars] * 400
+        tokenizer = wrapped(byte_level(lines))
+        encoder = choose_encoder(tokenizer, package)
+        assert split(encoder.encode(lines)) == by_call(tokenizer, lines)
+        assert encoder.name == package
 
     @pytest.mark.exhaustive
     @pytest.mark.parametrize("kind", KINDS)

@@ -36,7 +36,7 @@ def tokenizer(tokenizer_dir: Path) -> Any:
 def proved(tokenizer: Any, fast: Any, texts: list[str] | None = None) -> Verdict:
     """Run a proof over few texts and code points."""
     chosen = texts_for([EOS], ["def", " self"]) if texts is None else texts
-    return prove(fast, HfEncoder(tokenizer), chosen, CODES)
+    return prove([(fast, HfEncoder(tokenizer))], chosen, CODES)
 
 
 def failed(verdict: Verdict) -> set[int]:
@@ -82,7 +82,7 @@ class TestProve:
     def test_nasty_texts_are_blamed_too(self, tokenizer: Any) -> None:
         """What only a whole text shows is traced to a code point of it."""
         fast = Wrong(tokenizer, has("1\ufe0f\u20e3"))
-        verdict = prove(fast, HfEncoder(tokenizer), texts_for([], []), [*CODES, 0xFE0F, 0x20E3])
+        verdict = prove([(fast, HfEncoder(tokenizer))], texts_for([], []), [*CODES, 0xFE0F, 0x20E3])
         assert verdict.ok
         assert verdict.num_failed == 1
         assert CodePoints.from_ranges(verdict.failing).holders(["1\ufe0f\u20e3", "1", "\u00e9"]) == [0]
