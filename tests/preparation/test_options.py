@@ -43,3 +43,19 @@ def test_defaults() -> None:
         "text",
     )
     assert (options.tokens_per_chunk, options.batch_size, options.max_samples) == (100_000_000, 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ({"num_proc": 0}, "num_proc must be at least 1, got 0."),
+        ({"task": 0}, "task and num_tasks are given together or not at all, got task=0 and num_tasks=None."),
+        ({"task": 2, "num_tasks": 2}, "task must be 0 to 1 with num_tasks=2, got 2."),
+        ({"task": -1, "num_tasks": 2}, "task must be 0 to 1 with num_tasks=2, got -1."),
+    ],
+)
+def test_processes_and_tasks(named: dict[str, Any], sentence: str) -> None:
+    """There is at least one process, and a task is one of all tasks."""
+    with pytest.raises(ConfigError) as caught:
+        PrepareOptions(**named)
+    assert str(caught.value) == sentence
