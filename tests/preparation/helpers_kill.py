@@ -1,6 +1,6 @@
 """Prepare a corpus in child processes that are killed again and again; print what happened as JSON.
 
-    python helpers_kill.py '{"options": {...}, "kills": 5, "seed": 1, "most_chunks": 9}'
+    python helpers_kill.py '[{"options": {...}, "kills": 5, "seed": 1, "most_chunks": 9}, ...]'
 
 The libraries are imported once and every attempt is forked, so that an attempt takes no seconds to begin.
 """
@@ -28,12 +28,10 @@ def attempt(options: dict[str, Any]) -> int:
         return child
     try:
         given = {**options, "output_path": Path(options["output_path"]), "resume": True}
-        result = prepare_corpus(PrepareOptions(**given))
-        print(json.dumps({"documents": result.counts.documents, "skipped": result.counts.skipped}))
+        prepare_corpus(PrepareOptions(**given))
     except TdstreamError as error:
         print(error, file=sys.stderr)
         os._exit(1)
-    sys.stdout.flush()
     os._exit(0)
 
 
@@ -77,9 +75,8 @@ def kill_once(options: dict[str, Any], wanted: int, delay: float) -> tuple[bool,
     return os.WIFSIGNALED(status), workers
 
 
-def main() -> None:
-    """Kill, then let one attempt live."""
-    given = json.loads(sys.argv[1])
+def kill_and_finish(given: dict[str, Any]) -> dict[str, Any]:
+    """Kill some attempts, then let one live; return what happened."""
     chance = random.Random(given["seed"])
     options, kills, workers = given["options"], 0, []
     for _ in range(given["kills"]):
@@ -92,8 +89,9 @@ def main() -> None:
     while any(map(is_alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     orphans = [worker for worker in workers if is_alive(worker)]
-    print(json.dumps({"kills": kills, "code": code, "workers": len(workers), "orphans": orphans}))
+    return {"kills": kills, "code": code, "workers": len(workers), "orphans": orphans}
 
 
 if __name__ == "__main__":
-    main()
+    for job in json.loads(sys.argv[1]):
+        print(json.dumps(kill_and_finish(job)), flush=True)

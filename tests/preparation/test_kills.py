@@ -47,53 +47,66 @@ def write_source(kind: str, directory: Path) -> Path:
     return directory
 
 
-def killed(options: dict[str, Any], kills: int, seed: int) -> dict[str, Any]:
-    """Prepare with some kills in a process of its own; return what it says."""
-    given = {"options": options, "kills": kills, "seed": seed, "most_chunks": max(120 // kills, 1)}
+def jobs(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    """Return what the runner is to do for some (kind, num_proc, kills); each has a directory of its own."""
+    made = []
+    for kind, num_proc, kills in runs:
+        place = directory / f"{kind}_{num_proc}"
+        place.mkdir()
+        options = {
+            "dataset": str(write_source(kind, place / "data")), "tokenizer": str(tokenizer_dir),
+            "output_path": str(place / "killed"), "tokens_per_chunk": 150, "batch_size": 9, "skip_bad": True,
+            "num_proc": num_proc, "encoder": "hf",
+        }  # fmt: skip
+        made.append(
+            {
+                "options": options,
+                "kills": kills,
+                "seed": kills + num_proc,
+                "most_chunks": max(120 // kills, 1),
+            }
+        )
+    return made
+
+
+def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]) -> None:
+    """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
+    given = jobs(directory, tokenizer_dir, runs)
     command = [sys.executable, str(RUNNER), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    *counts, last = done.stdout.splitlines()
-    return {**json.loads(last), "counts": json.loads(counts[-1]), "stderr": done.stderr}
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    for job, result, (_, num_proc, kills) in zip(given, results, runs, strict=True):
+        assert result["code"] == 0, (result, done.stderr)
+        assert result["kills"] >= kills - 1  # The last one may come too late.
+        assert result["workers"] > 0 or num_proc == 1
+        assert result["orphans"] == []
+        compare(Path(job["options"]["output_path"]), tokenizer_dir, job["options"])
 
 
-def check(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int, kills: int) -> None:
-    """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
-    options = {
-        "dataset": str(write_source(kind, tmp_path / "data")),
-        "tokenizer": str(tokenizer_dir), "encoder": "hf",
-        "output_path": str(tmp_path / "killed"), "tokens_per_chunk": 150, "batch_size": 9, "skip_bad": True,
-        "num_proc": num_proc,
-    }  # fmt: skip
-    result = killed(options, kills, seed=kills + num_proc)
-    assert result["code"] == 0, result
-    assert result["kills"] >= kills - 1  # The last one may come too late.
-    assert result["workers"] == (0 if num_proc == 1 else num_proc * result["kills"])
-    assert result["orphans"] == []
-    if result["counts"]["skipped"]:  # Not if the last kill came between the corpus and the exit.
-        assert result["counts"] == {"documents": NUM_DOCUMENTS, "skipped": 3}
-
-    prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": tmp_path / "whole"}))
-    whole, found = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "killed")
+def compare(killed: Path, tokenizer_dir: Path, options: dict[str, Any]) -> None:
+    """Compare with a run that lived, file by file, and with the rule."""
+    whole = killed.with_name("whole")
+    prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": whole}))
+    expected, found = (
+        {path.name: path.read_bytes() for path in directory.iterdir()} for directory in (whole, killed)
     )
-    metas = [json.loads(files.pop("meta.json")) for files in (whole, found)]
+    metas = [json.loads(files.pop("meta.json")) for files in (expected, found)]
     for meta in metas:
         del meta["created_at_unix"]
-    assert found == whole
+    assert found == expected
     assert metas[0] == metas[1]
-    assert corpus_bytes(tmp_path / "killed") == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
+    assert corpus_bytes(killed) == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "gz"])
-def test_five_kills(tmp_path: Path, tokenizer_dir: Path, kind: str) -> None:
-    """Five kills, every format, one process: the files are those of a run that lived."""
-    check(tmp_path, tokenizer_dir, kind, num_proc=1, kills=5)
+def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
+    """Five kills for every format: the files are those of a run that lived."""
+    check(tmp_path, tokenizer_dir, [(kind, 1, 5) for kind in ("parquet", "jsonl", "gz")])
 
 
 def test_kills_with_workers(tmp_path: Path, tokenizer_dir: Path) -> None:
     """Two kills with two worker processes: the same files, and no worker outlives what it works for."""
-    check(tmp_path, tokenizer_dir, "gz", num_proc=2, kills=2)
+    check(tmp_path, tokenizer_dir, [("gz", 2, 2)])
 
 
 @pytest.mark.exhaustive
@@ -101,4 +114,4 @@ def test_kills_with_workers(tmp_path: Path, tokenizer_dir: Path) -> None:
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "gz"])
 def test_fifty_kills(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int) -> None:
     """Fifty kills, every format, one process and two."""
-    check(tmp_path, tokenizer_dir, kind, num_proc, kills=50)
+    check(tmp_path, tokenizer_dir, [(kind, num_proc, 50)])
