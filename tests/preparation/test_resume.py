@@ -349,10 +349,21 @@ class TestRefusals:
             prepare(resume=True)
 
     @pytest.mark.parametrize("tail", ['{"file": "chunk_0', "\0\0\0\0\n"])
-    def test_a_cut_line(self, tmp_path: Path, begun: Path, prepare: Prepare, tail: str) -> None:
-        """A last line that was not written as a whole is left out."""
+    def test_a_cut_line(
+        self,
+        tmp_path: Path,
+        begun: Path,
+        prepare: Prepare,
+        stop_after: Callable[[int | None], None],
+        tail: str,
+    ) -> None:
+        """A last line that was not written as a whole is left out, and does not spoil the next one."""
         with (begun / ".preparing" / "journal.jsonl").open("a") as file:
             file.write(tail)
+        stop_after(2)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(resume=True)
+        stop_after(None)
         prepare(resume=True)
         prepare("whole")
         assert files_of(begun) == files_of(tmp_path / "whole")
@@ -368,9 +379,10 @@ class TestRefusals:
         ):
             prepare(resume=True)
 
-    def test_two_at_once(self, begun: Path, prepare: Prepare) -> None:
-        """While one goes on, another is refused, and what is safe stays."""
-        lock = take_lock(begun / ".preparing", begun)
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_two_at_once(self, begun: Path, prepare: Prepare, shared: bool) -> None:
+        """While one goes on, or a task of several, another is refused, and what is safe stays."""
+        lock = take_lock(begun / ".preparing", begun, shared=shared)
         try:
             with pytest.raises(OutputError, match="Another preparation is writing into"):
                 prepare(resume=True)
