@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 
+from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
 from tdstream.cli.prepare import whole_number
 from tdstream.corpus.meta import CorpusMeta, read_meta

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
-
 from tdstream.corpus.meta import read_meta
 
 SCRIPT = Path(__file__).parents[2] / "prepare" / "fineweb_edu.py"

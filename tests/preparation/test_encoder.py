@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers_text import EOS, numbers_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
+from helpers_text import EOS, numbers_tokenizer
 from tdstream.preparation.documents import ends_with_eos, which_hold, with_eos
 from tdstream.preparation.encoder import Encoded, HfEncoder
 

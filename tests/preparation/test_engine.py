@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
 from transformers import AutoTokenizer
 
+from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
 from tdstream.errors import CorpusError, SourceError
 from tdstream.preparation import records, source
 from tdstream.preparation.counts import Counts
@@ -295,7 +295,7 @@ class TestMeta:
 
     def test_every_key(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
         """Each key has the value that the tokenizer and the input give it."""
-        prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), tokens_per_chunk=500)
+        prepare(write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS)), tokens_per_chunk=500, encoder="hf")
 
         meta = json.loads((tmp_path / "out" / "meta.json").read_text())
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
@@ -313,6 +313,7 @@ class TestMeta:
             "format_version": 1,
             "tokenizer_fingerprint": f"sha256:{backend}",
             "vocab_size": 400,
+            "encoder": "hf",
             "num_documents": len(TEXTS),
         }
 

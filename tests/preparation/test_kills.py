@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 
+from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 

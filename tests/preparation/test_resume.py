@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 
+from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.corpus import staging
 from tdstream.corpus.locks import take_lock
 from tdstream.errors import ConfigError, CorpusError, OutputError, SourceError

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 
+from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.corpus.locks import take_lock
 from tdstream.corpus.merge import merge_tasks
 from tdstream.corpus.meta import read_meta

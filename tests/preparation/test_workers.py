@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 
+from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.errors import SourceError, TdstreamError, TokenizerError
 from tdstream.preparation import records, worker, workers
 from tdstream.preparation.ahead import Ahead
