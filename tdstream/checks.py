@@ -7,6 +7,9 @@ from typing import Any
 
 from tdstream.errors import ConfigError
 
+LARGEST = 2**62
+"""So that sums of two still fit into 64 bits."""
+
 
 def whole(name: str, value: Any, *, at_least: int) -> int:
     """Return a whole number as an int; numpy's integers are whole numbers, True and 3.0 are not.
@@ -25,4 +28,6 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
         raise ConfigError(f"{name} must be an integer of at least {at_least}, got {value!r}.") from None
     if isinstance(value, bool) or number < at_least:
         raise ConfigError(f"{name} must be an integer of at least {at_least}, got {value!r}.")
+    if number > LARGEST:
+        raise ConfigError(f"{name} must be at most 2^62, got {value!r}.")
     return number

@@ -25,6 +25,7 @@ class Handout(Iterator[Batch]):
         self._turn = journey.overtake()
         self._batches: Iterator[Batch] | None = None
         self._epoch = -1
+        self._over = False
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -37,6 +38,8 @@ class Handout(Iterator[Batch]):
                 "stale iterator: after it, another one was made, a state was loaded, or it failed. "
                 "Going on would mix two positions; make a new one with iter(loader)."
             )
+        if self._over:
+            raise StopIteration
         try:
             if self._batches is None or self._journey.held:
                 self._batches = self._opened()
@@ -48,6 +51,7 @@ class Handout(Iterator[Batch]):
             self._journey.fail()  # a new iterator goes on at this place; this one would leave out what failed
             raise
         if batch is None:
+            self._over = True
             self._end()
             raise StopIteration
         self._journey.hand_out()

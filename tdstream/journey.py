@@ -52,6 +52,8 @@ class Journey:
         )
         self._held = False  # whether the next pass goes on at this place rather than begin an epoch
         self._running = False  # whether a pass has begun and has not been seen to end
+        self._since: int | None = None  # the epoch from which batches were left out into this one
+        self._empty = False  # whether the running pass is the rest of an epoch that was left out
         self._chosen: int | None = None
 
     @property
@@ -76,7 +78,7 @@ class Journey:
     @property
     def left(self) -> int:
         """Global batches from this place to the end of its epoch."""
-        return 0 if self.complete else self._left(self._place[1], self.global_batch)
+        return 0 if self.complete or self._empty else self._left(self._place[1], self.global_batch)
 
     @property
     def num_batches(self) -> int:
@@ -98,7 +100,7 @@ class Journey:
     def overtake(self) -> int:
         """Begin a new turn, of which there is one at a time, and return its number."""
         self.turn += 1
-        self._running = False
+        self._running = self._empty = False
         return self.turn
 
     def choose(self, epoch: int) -> None:
@@ -112,16 +114,15 @@ class Journey:
 
     def finish(self) -> None:
         """Note that the running pass has been seen to end."""
-        self._running = False
+        self._running = self._empty = False
 
     def begin(self) -> tuple[int, int]:
-        """Begin a pass: return the epoch and position at which it does."""
+        """Begin a pass: return where; it is empty if the chosen epoch's rest was left out, by `skip`."""
+        self._empty = self._chosen is not None and self._passed_by(self._chosen)
         place = self._next_place()
-        if place != self._place:
-            self.batches_done = 0
-        if not (place == self._place and self.complete):  # the empty rest of an epoch is served by nobody
-            self._go(place)
-        self._held, self._chosen, self._running, self.failed = False, None, True, False
+        if not self._empty:
+            self._begin_at(place)
+        self._chosen, self._running, self.failed = None, True, False
         return place
 
     def resume(self) -> tuple[int, int]:
@@ -137,13 +138,21 @@ class Journey:
 
     def skip(self, count: int) -> None:
         """Leave out the next global batches, over an epoch's end if they are many."""
-        ahead = self._chosen is not None and not (self._running and not self.complete)
-        place = self._next_place() if ahead or self.complete else self._place
-        done = self.batches_done if place == self._place else 0
-        target = _locate(Leg(0, *place, self.global_batch), count, self._left)
-        self.batches_done = done + count if target[0] == place[0] else target[1] // self.global_batch
+        if count == 0:
+            return
+        start, since = self._skip_from()
+        beyond = count - self._left(start[1], self.global_batch)
+        if self._chosen is not None and self._running and not self.complete and beyond >= 0:
+            start = since = (self._chosen, 0)  # behind the running epoch comes the chosen one
+            count, self._chosen = beyond, None
+        self.batches_done = self.batches_done if start == self._place else 0
+        target = _locate(Leg(0, *start, self.global_batch), count, self._left)
+        same = target[0] == start[0]
+        self.batches_done = self.batches_done + count if same else target[1] // self.global_batch
+        self._running = self._running and target[0] == self._place[0]
+        self._since = since[0] if since[0] < target[0] else None
         self._go(target)
-        self._held, self._chosen = True, None if ahead else self._chosen
+        self._held = True
 
     def locate(self, step: int) -> Leg:
         """Return the place of any past or future step, as a leg that begins there.
@@ -162,19 +171,40 @@ class Journey:
         """Take over a saved place (epoch, position), and hold it."""
         self.step, self.batches_done, self.legs = step, batches_done, list(legs)
         self._place, self._served_by = place, self.legs[-1].global_batch
-        self._held, self._chosen = True, None
+        self._held, self._since, self._chosen = True, None, None
 
     def history(self) -> list[list[int]]:
         """Return the newest legs as lists, for a state."""
         return [list(leg) for leg in self.legs[-_MAX_LEGS:]]
 
+    def _skip_from(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the place of the next batch, and one in the epoch that is then left behind."""
+        since = (self._since, 0) if self._held and self._since is not None else self._place
+        if self._chosen is not None and not (self._running and not self.complete):
+            start, kept = self._next_place(), self._passed_by(self._chosen)
+            self._chosen = None
+            return start, since if kept else start
+        return (self._next_place() if self.complete else self._place), since
+
+    def _begin_at(self, place: tuple[int, int]) -> None:
+        if place != self._place:
+            self.batches_done = 0
+        if not (place == self._place and self.complete):  # the empty rest of an epoch is served by nobody
+            self._go(place)
+        self._held, self._since = False, None
+
     def _keeps(self, epoch: int) -> bool:
         return self._held and epoch == self._place[0]
+
+    def _passed_by(self, epoch: int) -> bool:
+        """Whether the rest of an epoch was left out, on the way to this place."""
+        return self._held and self._since is not None and self._since <= epoch < self._place[0]
 
     def _next_place(self) -> tuple[int, int]:
         """Return where the next pass begins."""
         if self._chosen is not None:
-            return self._place if self._keeps(self._chosen) else (self._chosen, 0)
+            kept = self._keeps(self._chosen) or self._passed_by(self._chosen)
+            return self._place if kept else (self._chosen, 0)
         if self.complete:
             return self._place[0] + 1, 0
         return self._place if self._held else (self._place[0], 0)
@@ -214,7 +244,7 @@ class Journey:
 def _locate(leg: Leg, steps: int, left: Left) -> tuple[int, int]:
     """Return the epoch and position at which a leg is after some steps; at an end, the next begin."""
     first, whole = left(leg.position, leg.global_batch), left(0, leg.global_batch)
-    if steps < first or whole == 0:
-        return leg.epoch, leg.position + steps * leg.global_batch
+    if steps < first or whole == 0:  # where an epoch has no batch at all, there is nowhere to go
+        return leg.epoch, leg.position + min(steps, first) * leg.global_batch
     epochs, steps = divmod(steps - first, whole)
     return leg.epoch + 1 + epochs, steps * leg.global_batch

@@ -46,9 +46,9 @@ def loader(
         pin_memory: Whether batches are copied to pinned memory.
         device: A CUDA device to bring batches to, ahead of the trainer; on CPU nothing is done.
         prefetch: Batches that lie ready on the device.
-        prefetch_factor: Batches that each worker prepares ahead; default 2.
+        prefetch_factor: As DataLoader's, like the four that follow.
         persistent_workers: Whether workers live on between epochs.
-        multiprocessing_context: "fork", "spawn", "forkserver" or a context; default the platform's.
+        multiprocessing_context: "fork", "spawn", "forkserver" or a context.
         timeout: Seconds to wait for a worker's batch; 0 waits for ever.
         worker_init_fn: Called in each worker with its number.
         **build_options: The arguments of `build`.
@@ -73,14 +73,13 @@ def loader(
 class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
     """A StatefulDataLoader over batches that counts, in the main process, what it has handed out.
 
-    Its state says how many samples trainers were given in this epoch, over all ranks: every rank knows it
-    without asking, and it means the same under any geometry. Workers make no snapshots. Made by `loader`.
+    Its state says how many samples trainers were given, over all ranks. Made by `loader`.
 
     Args:
         pipeline: What `build(..., batch_size=...)` returned.
         num_workers: Worker processes of this rank.
-        device: A CUDA device to bring batches to, ahead of the trainer.
-        prefetch: Batches that lie ready on the device.
+        device: A CUDA device to bring batches to, ahead of the trainer, of which `prefetch` lie ready.
+        prefetch: See device.
         **options: Further arguments of StatefulDataLoader: pin_memory, prefetch_factor, persistent_workers,
             multiprocessing_context, timeout, worker_init_fn.
 
@@ -147,7 +146,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
 
     @property
     def batches_done(self) -> int:
-        """Batches of this epoch that this rank was given or that were left out."""
+        """Batches of this epoch that this rank was given, or that were left out."""
         return 0 if self._journey.place[1] == 0 else self._journey.batches_done
 
     @property
@@ -162,6 +161,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
 
     def state_dict(self) -> dict[str, Any]:
         """Return the portable state; no worker is asked or started."""
+        self._hear()
         journey, splitter = self._journey, self._pipeline.splitter
         dealing = {
             "batch_size": splitter.batch_size,
@@ -181,7 +181,8 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         """
         epoch, position, nodes = open_portable(state_dict)
         self._pipeline.compare(nodes)
-        step, done, legs = legs_of(nodes["splitter"], epoch, position, self._pipeline.total_samples)
+        tail = self._pipeline.splitter.tail
+        step, done, legs = legs_of(nodes["splitter"], epoch, position, self._pipeline.total_samples, tail)
         self._transfer.end()
         super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
         self._journey.overtake()
@@ -201,6 +202,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If the number is not an integer of at least 0.
         """
+        self._hear()
         self._journey.skip(whole("num_batches", num_batches, at_least=0))
 
     def locate(self, step: int, rank: int | None = None) -> Located:
@@ -213,22 +215,25 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If the step lies before what the state remembers, or there is no such rank.
         """
-        identities = self._pipeline.identities()
-        return locate_step(
-            self._journey, identities, whole("step", step, at_least=0), rank, self._pipeline.shards()
-        )
+        step, shards = whole("step", step, at_least=0), self._pipeline.shards()
+        return locate_step(self._journey, self._pipeline.identities(), step, rank, shards)
 
     def _follow(self, epoch: int) -> None:
         """Follow a trainer's own count of epochs, forward only: it may begin at 0 again in a resumed run."""
         if self._journey.untouched or epoch > self.epoch:
             self.set_epoch(epoch)
 
+    def _hear(self, again: bool = False) -> None:
+        """Take note of an epoch chosen on the dataset; a place that is held wins over it."""
+        asked = self._pipeline.asked_since(self._begun)
+        if asked is not None and (again or not self._journey.held):
+            self._begun = self._pipeline.generation
+            self._journey.choose(asked)
+
     def _open(self, again: bool) -> Iterator[Any]:
         """Open a pass where the journey says that it begins, or the running one again where it is now."""
         self._transfer.end()
-        asked = self._pipeline.asked_since(self._begun)
-        if asked is not None and (again or not self._journey.held):
-            self._journey.choose(asked)
+        self._hear(again)
         failed = self._journey.failed
         epoch, position = self._journey.resume() if again else self._journey.begin()
         self._begun = self._pipeline.begin_at(epoch, position)
@@ -242,5 +247,4 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             return iter(self._pipeline)  # StatefulDataLoader would add nothing but its costs
         if fresh:
             super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
-        batches: Iterator[Any] = super().__iter__()
-        return batches
+        return iter(super().__iter__())

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.errors import ConfigError
+from tdstream.checks import whole
+from tdstream.errors import ConfigError, StateError
 from tdstream.journey import Journey, Leg
 from tdstream.order import make_order
 from tdstream.portable import legs_of, open_portable
@@ -71,9 +72,18 @@ def journey_of(state: dict[str, Any]) -> tuple[Journey, dict[str, dict[str, Any]
 
 
 def num_samples_of(nodes: dict[str, dict[str, Any]]) -> int:
-    """Return N, the samples of an epoch, from the identities in a state."""
-    seq_len, stride = nodes["reader"]["seq_len"], nodes["reader"]["stride"]
-    return int((nodes["source"]["total_tokens"] - seq_len - 1) // stride + 1)
+    """Return N, the samples of an epoch, from the identities in a state.
+
+    Raises:
+        StateError: If they were cut or changed.
+    """
+    try:
+        seq_len, stride = nodes["reader"]["seq_len"], nodes["reader"]["stride"]
+        return int((nodes["source"]["total_tokens"] - seq_len - 1) // stride + 1)
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise StateError(
+            f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
+        ) from None
 
 
 def locate_step(
@@ -138,7 +148,7 @@ def _positions(leg: Leg, rank: int | None) -> np.ndarray[Any, np.dtype[np.int64]
     if not leg.batch_size:
         raise ConfigError("the state does not tell how that step was dealt out to ranks; leave rank out.")
     ranks = leg.global_batch // leg.batch_size
-    if not 0 <= rank < ranks:
+    if whole("rank", rank, at_least=0) >= ranks:
         raise ConfigError(f"rank must be 0 to {ranks - 1} at step {leg.step:,}, got {rank}.")
     first = leg.position + rank * leg.batch_size
     return np.arange(first, first + leg.batch_size, dtype=np.int64)

@@ -75,6 +75,11 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             A number that `asked_since` compares with.
         """
         self._clock.set_epoch(epoch, position)
+        return self.generation
+
+    @property
+    def generation(self) -> int:
+        """How often an epoch was chosen."""
         return self._clock.generation
 
     def asked_since(self, generation: int) -> int | None:

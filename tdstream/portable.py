@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tdstream.checks import LARGEST
 from tdstream.errors import StateError
 from tdstream.journey import Leg
 from tdstream.state import STATE_KEY, STATE_VERSION, unseal
@@ -45,12 +46,12 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
     """
     if isinstance(state, dict) and STATE_KEY not in state and any(_snapshots(state)):
         raise StateError(
-            "this is a StatefulDataLoader's own state, of one rank and its workers. "
-            "Pass tdstream.position_of(state) instead."
+            "this is not a portable state but holds one: a checkpoint, or a StatefulDataLoader's own "
+            "state, of one rank and its workers. Pass tdstream.position_of(state) instead."
         )
     nodes = unseal(state)
     epoch, position = state.get("epoch"), state.get("position")
-    if not all(isinstance(value, int) and value >= 0 for value in (epoch, position)):
+    if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
         raise StateError(
             f"the state's place is none: epoch={epoch!r}, position={position!r}; expected two integers of at "
             f"least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
@@ -133,9 +134,9 @@ def _stream_of(snapshot: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def legs_of(
-    dealing: dict[str, Any], epoch: int, position: int, num_samples: int
+    dealing: dict[str, Any], epoch: int, position: int, num_samples: int, tail: str | None = None
 ) -> tuple[int, int, list[Leg]]:
-    """Return (step, batches done in the epoch, legs) of a state's splitter part.
+    """Return (step, batches done in the epoch, legs) of a state's splitter part, for a loader with a tail.
 
     A state without a history (of `position_of`) is taken for a run whose epochs were all served whole, with
     the geometry that it names.
@@ -144,17 +145,33 @@ def legs_of(
         StateError: If it was cut or changed.
     """
     try:
-        global_batch = max(dealing.get("batch_size", 1), 1) * max(dealing.get("dp_world_size", 1), 1)
-        if position > num_samples + global_batch:
+        batch_size, ranks = int(dealing.get("batch_size", 1)), int(dealing.get("dp_world_size", 1))
+        global_batch = max(batch_size, 1) * max(ranks, 1)
+        legs = [Leg(*map(int, leg)) for leg in dealing.get("history", [])]
+        if position > num_samples + max([global_batch, *(leg.global_batch for leg in legs)]):
             raise ValueError(f"position {position:,} of {num_samples:,} samples")
-        if "history" not in dealing:
+        if not legs:
             return _guessed(dealing, epoch, position, num_samples, global_batch)
-        legs = [Leg(*map(int, leg)) for leg in dealing["history"]]
-        return int(dealing["step"]), int(dealing["batches_done"]), legs or [Leg(0, 0, 0, global_batch)]
-    except (KeyError, TypeError, ValueError) as error:
+        step, done = int(dealing["step"]), int(dealing["batches_done"])
+        _check_legs(step, done, legs)
+        if tail not in (None, dealing.get("tail", tail)):
+            # Steps before this one cannot be located any more: their epochs ended by another rule.
+            legs = [legs[-1]._replace(step=step, epoch=epoch, position=position)]
+        return step, done, legs
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(
-            f"the state's splitter part was cut or changed ({type(error).__name__}: {error})."
+            f"the state's splitter part does not fit, or was changed ({type(error).__name__}: {error})."
         ) from None
+
+
+def _check_legs(step: int, done: int, legs: list[Leg]) -> None:
+    steps = [leg.step for leg in legs]
+    if min(step, done, *(min(leg) for leg in legs)) < 0 or min(leg.global_batch for leg in legs) < 1:
+        raise ValueError("a negative number, or a global batch of none")
+    if max(step, done, *(max(leg) for leg in legs)) > LARGEST:
+        raise ValueError("a number above 2^62")
+    if sorted(set(steps)) != steps or steps[-1] > step:
+        raise ValueError("steps out of order")
 
 
 def _guessed(

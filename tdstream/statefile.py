@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,17 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> Any:
-    if path.read_bytes()[:1] in (b"{", b"["):
+    with path.open("rb") as file:
+        start = file.read(64).lstrip()[:1]
+    if start in (b"{", b"["):
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise StateError(f"{path} looks like JSON, and is none ({error}).") from None
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        # Mapped, so that of a large checkpoint only the small entries are read; old files cannot be mapped.
+        mapped = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # of bytes that are no pickle, it raises whatever they lead to
         raise StateError(
             f"{path} is neither JSON nor a file of torch.save that holds only tensors and plain values "

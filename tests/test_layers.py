@@ -39,7 +39,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "topology": {"checks"},
     "device": {"checks"},
     "dealing": {"topology"},
-    "portable": {"state", "journey"},
+    "portable": {"checks", "state", "journey"},
     "build": {"pipeline"},
 }
 CHAIN = {"memmap_reader": {"shard_source"}}  # inside nodes/, where the type of the upstream matters

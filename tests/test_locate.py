@@ -212,8 +212,9 @@ def test_locate_prints_a_step(checkpoint, capsys):
 
 def test_locate_decodes(tmp_path, capsys):
     """With the corpus, the text of the rows, by the tokenizer that prepared it."""
-    from helpers_text import train_tokenizer
     from transformers import AutoTokenizer
+
+    from helpers_text import train_tokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(train_tokenizer(tmp_path / "tokenizer"))
     (tmp_path / "texts.jsonl").write_text(

@@ -54,8 +54,8 @@ def describe(state: dict[str, Any]) -> str:
     dealing = nodes["splitter"]
     lines = [
         ("epoch", f"{state['epoch']:,}"),
-        ("position", f"{position:,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
-        ("tokens", f"{position * seq_len:,} of {samples * seq_len:,} in this epoch"),
+        ("position", f"{min(position, samples):,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
+        ("tokens", f"{min(position, samples) * seq_len:,} of {samples * seq_len:,} in this epoch"),
     ]
     if "step" in dealing:
         lines.append(("step", f"{dealing['step']:,} ({dealing['batches_done']:,} in this epoch)"))

@@ -108,13 +108,13 @@ def read_meta(path: Path) -> CorpusMeta:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CorpusError(
             f"{path} is not JSON ({error}); it was probably cut. Prepare the corpus again."
         ) from None
     try:
         meta = _parse(content)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CorpusError(
             f"{path} lacks or misstates what describes a corpus ({type(error).__name__}: {error}); expected "
             f'"dtype" and "chunks": [{{"file": ..., "tokens": ...}}]. Prepare the corpus again.'
@@ -125,7 +125,13 @@ def read_meta(path: Path) -> CorpusMeta:
 
 def _parse(content: dict[str, Any]) -> CorpusMeta:
     known = {name: content[name] for name in CorpusMeta.__dataclass_fields__ if content.get(name) is not None}
-    chunks = tuple([Chunk(chunk["file"], int(chunk["tokens"])) for chunk in content["chunks"]])
+    chunks = tuple([Chunk(chunk["file"], chunk["tokens"]) for chunk in content["chunks"]])
+    checksums = content.get("chunk_checksums") or {}
+    if not all(isinstance(value, str) for value in checksums.values()):
+        raise TypeError("chunk_checksums are texts")
+    numbers = [*(chunk.tokens for chunk in chunks), content.get("format_version") or 0]
+    if not all(type(number) is int for number in [*numbers, content.get("total_tokens") or 0]):
+        raise TypeError("tokens, total_tokens and format_version are whole numbers")
     return CorpusMeta(**{**known, "dtype": str(content["dtype"]), "chunks": chunks})
 
 
@@ -135,12 +141,14 @@ def _check(path: Path, content: dict[str, Any], meta: CorpusMeta) -> None:
             f"{path} has format_version {meta.format_version}, this tdstream reads up to {FORMAT_VERSION}. "
             f"Install a newer tdstream."
         )
-    promised = content.get("total_tokens", meta.total_tokens)
-    if promised != meta.total_tokens:
+    promised = content.get("total_tokens")
+    if promised is not None and promised != meta.total_tokens:
         raise CorpusError(
             f"{path} promises total_tokens {promised:,}, its chunks add up to {meta.total_tokens:,}. "
             f"Prepare the corpus again."
         )
+    if len({chunk.file for chunk in meta.chunks}) < len(meta.chunks):
+        raise CorpusError(f"{path} lists a chunk twice; its tokens would be served twice. Prepare it again.")
     for chunk in meta.chunks:
         if chunk.tokens < 0 or not isinstance(chunk.file, str) or os.sep in chunk.file:
             raise CorpusError(

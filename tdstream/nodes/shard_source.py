@@ -50,7 +50,7 @@ class ShardSource:
     def __init__(self, data_dir: str | Path, *, dtype: DTypeLike | None = None) -> None:
         if not isinstance(data_dir, (str, os.PathLike)):
             raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
-        self.directory = Path(data_dir)
+        self.directory = Path(data_dir).absolute()  # shards are opened later, maybe after a chdir
         if not self.directory.is_dir():
             raise CorpusNotFoundError(
                 f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "
@@ -99,7 +99,7 @@ class ShardSource:
         for file, old, new in zip(self.files, was, now, strict=False):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
-        return [f"{self.name}: the sizes of the {saved.get('num_shards', 0):,} shards differ"]
+        return [f"{self.name}: the sizes of the {saved.get('num_shards', 0)} shards differ"]
 
     def _describe(self, content: str) -> dict[str, Any]:
         sizes = np.diff(self.offsets)
@@ -201,8 +201,11 @@ def _shards(sizes: Mapping[str, int]) -> set[str]:
 
 def _expanded(runs: str) -> list[int]:
     """Return the sizes that "1000x2 10x1" stands for: [1000, 1000, 10]."""
-    pairs = [run.split("x") for run in runs.split()]
-    return [int(size) for size, count in pairs for _ in range(int(count))]
+    try:
+        pairs = [run.split("x") for run in runs.split()]
+        return [int(size) for size, count in pairs for _ in range(int(count))]
+    except (AttributeError, ValueError):
+        return []  # a damaged state; that the sizes differ is said all the same
 
 
 def _without_sizes(identity: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from tdstream.errors import ConfigError, GeometryError, StateError
 from tdstream.node import OrderedNode, Rows
 from tdstream.state import differences
 from tdstream.topology import Topology, Worker
+
+logger = logging.getLogger(__name__)
 
 _LOOK_AHEAD = (
     4096  # samples whose order is computed at once: one numpy call per sample would cost more than reading
@@ -65,8 +68,7 @@ class Splitter:
         self.tail, self.skip, self.strict = tail, skip, strict
         self._dealing = self._deal(skip, Worker(0, 1, False))
         self._place(0, skip, self._dealing.worker)
-        if strict:
-            self._refuse_empty_streams()
+        self._refuse_empty_streams()
 
     def __repr__(self) -> str:
         what = f"batches of {self.batch_size}" if self.batch_size else "samples"
@@ -150,7 +152,8 @@ class Splitter:
         if found:
             raise GeometryError(
                 f"the state was saved under another geometry: {'; '.join(found)}. A place in one process's "
-                f"stream means nothing under another geometry; nothing was loaded. Resume with the saved one."
+                f"stream means nothing under another geometry; nothing was loaded. Resume with the saved one"
+                f"{', or load tdstream.position_of(state) into a tdstream.loader' * bool(self.batch_size)}."
             )
         place = {field: state.get(field) for field in _CURSOR}
         if not all(isinstance(value, int) and value >= 0 for value in place.values()):
@@ -196,14 +199,18 @@ class Splitter:
         return item_indices
 
     def _refuse_empty_streams(self) -> None:
-        samples = len(self.upstream)
+        """Refuse an epoch that has nothing for some stream, or warn of it."""
+        samples = max(len(self.upstream) - self.skip, 0)
         if isinstance(self._dealing, BatchDealing):
             needed, what = self._dealing.global_batch, "one global batch (batch_size x dp_world_size)"
         else:
             needed, what = self._dealing.num_streams, "one for each stream (dp_world_size x workers)"
-        if samples < needed and self.tail != "wrap":
+        if samples >= needed or (self.tail == "wrap" and samples):
+            return
+        message = f"an epoch has {samples:,} samples, fewer than the {needed:,} of {what}."
+        if self.strict:
             raise GeometryError(
-                f"an epoch has {samples:,} samples, fewer than the {needed:,} of {what}. "
-                f"Use fewer ranks or workers, smaller batches, a smaller seq_len or a larger corpus; "
-                f"strict=False lets streams be empty."
+                f"{message} Use fewer ranks or workers, smaller batches, a smaller seq_len or a larger "
+                f"corpus; strict=False lets streams be empty."
             )
+        logger.warning("%s Some streams are empty, since strict=False.", message)

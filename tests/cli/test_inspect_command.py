@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_text import corpus_bytes, write_jsonl
 
+from helpers_text import corpus_bytes, write_jsonl
 from tdstream.cli.histogram import text_histogram
 from tdstream.cli.main import main
 from tdstream.cli.overview import overview

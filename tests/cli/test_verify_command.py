@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers_text import write_jsonl
 
+from helpers_text import write_jsonl
 from tdstream.cli.main import main
 
 TEXTS = [f'{{"number": {number}}}' for number in range(12)]

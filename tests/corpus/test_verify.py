@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers_text import EOS, corpus_bytes, numbers_tokenizer, train_tokenizer, write_jsonl
 from transformers import AutoTokenizer
 
+from helpers_text import EOS, corpus_bytes, numbers_tokenizer, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
 from tdstream.corpus import contents
 from tdstream.corpus.meta import Chunk, read_meta

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import write_corpus
+from helpers_corpus import write_corpus
 
 DEMO = Path(__file__).parents[2] / "examples" / "resume_demo.py"
 

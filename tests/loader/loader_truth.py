@@ -115,6 +115,10 @@ class Model:
     served_by: int = 0
     held: bool = False
     asked: int | None = None
+    since: int | None = None
+    """The epoch from which batches were left out into this one."""
+    empty: bool = False
+    """Whether the loop that runs is one of an epoch whose rest was left out."""
     running: bool = False
     """Whether a loop has begun and was neither left nor seen to end."""
     log: list[tuple[int, int, int]] = field(default_factory=list)
@@ -131,16 +135,22 @@ class Model:
     @property
     def left(self) -> int:
         """Batches to the end of this epoch."""
-        return 0 if self.over else (self.num_samples - self.position) // self.size
+        return 0 if self.over or self.empty else (self.num_samples - self.position) // self.size
 
     @property
     def following(self) -> tuple[int, int]:
         """Where the next loop begins."""
         if self.asked is not None:
-            return (self.epoch, self.position) if self.held and self.asked == self.epoch else (self.asked, 0)
+            kept = self.held and (self.asked == self.epoch or self.passed_by)
+            return (self.epoch, self.position) if kept else (self.asked, 0)
         if self.over:
             return self.epoch + 1, 0
         return self.epoch, self.position if self.held else 0
+
+    @property
+    def passed_by(self) -> bool:
+        """Whether the rest of the chosen epoch was left out."""
+        return self.held and self.since is not None and self.since <= (self.asked or 0) < self.epoch
 
     @property
     def choice_counts(self) -> bool:
@@ -161,8 +171,11 @@ class Model:
 
     def open(self) -> None:
         """Ask for the first batch of a loop."""
-        following = self.following
-        self.asked, self.held, self.running = None, False, True
+        following, self.empty = self.following, self.asked is not None and self.passed_by
+        self.asked, self.running = None, True
+        if self.empty:
+            return
+        self.held, self.since = False, None
         if following != (self.epoch, self.position):
             self._to(*following)
         if not self.over:
@@ -170,8 +183,8 @@ class Model:
 
     def take(self) -> tuple[int, int] | None:
         """Hand out a batch, and return its epoch and position; None at the epoch's end."""
-        if self.over:
-            self.running = False
+        if self.over or self.empty:
+            self.running = self.empty = False
             return None
         place = self.epoch, self.position
         self.log.append((*place, self.size))
@@ -180,8 +193,12 @@ class Model:
         return place
 
     def leave_out(self, count: int) -> None:
-        """Leave out batches, one by one; where an epoch ends, in the next."""
+        """Leave out batches, one by one; where an epoch ends, in the next, or in the one that was chosen."""
+        before, since = self.epoch, self.epoch
+        if self.held and self.since is not None:
+            since = self.since
         if self.choice_counts:
+            since = since if self.passed_by else self.following[0]
             if self.following != (self.epoch, self.position):
                 self._to(*self.following)
             self.asked = None
@@ -191,7 +208,11 @@ class Model:
         for _ in range(count):
             self.position, self.done = self.position + self.size, self.done + 1
             if self.over:
-                self._to(self.epoch + 1, 0)
+                since = since if self.asked is None else self.asked
+                self._to(self.epoch + 1 if self.asked is None else self.asked, 0)
+                self.asked = None
+        self.running = self.running and self.epoch == before
+        self.since = since if since < self.epoch else None
         self.held = True
 
     def at(self, size: int) -> Model:

@@ -66,12 +66,14 @@ class Pair:
     def leave(self, _: int = 0) -> None:
         """End the running loop."""
         self.journey.finish()
-        self.model.running, self.bound = False, None
+        self.model.running = self.model.empty = False
+        self.bound = None
 
     def fail(self, _: int) -> None:
         """End the running loop by an error."""
         self.journey.fail()
         self.model.held, self.model.running, self.bound = True, False, None
+        self.model.empty = False
 
     def choose(self, epoch: int) -> None:
         """Choose the next loop's epoch, in a running loop or not."""

@@ -72,7 +72,7 @@ class Walker:
         if self.bound is None:
             self.model.open()
             self.bound = self.model.epoch
-        self.model.held = False
+        self.model.held = self.model.empty
         place, batch = self.model.take(), self.ranks.step()
         if place is None:
             assert batch is None
@@ -99,7 +99,8 @@ class Walker:
         if self.stale:
             self.ranks.open()  # only now are they overtaken
             self.ranks.iterators = []
-        self.model.running, self.bound = False, None
+        self.model.running = self.model.empty = False
+        self.bound = None
 
     def save(self) -> None:
         """Keep a state."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import write_corpus
+from helpers_corpus import write_corpus
 from tdstream.errors import ConfigError, CorpusError, StateError
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.shard_source import ShardSource

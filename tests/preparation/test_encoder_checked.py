@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers_encoder import Wrong, by_call, encoded, split
-from helpers_text import EOS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from helpers_text import EOS
 from tdstream.preparation import encoder_checked
 from tdstream.preparation.encoder import Encoded, HfEncoder
 from tdstream.preparation.encoder_checked import RECHECKED, CheckedEncoder, rechecked

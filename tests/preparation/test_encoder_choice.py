@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from helpers_encoder import Wrong, by_call, split
-from helpers_text import EOS
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from helpers_text import EOS
 from tdstream.errors import ConfigError, TokenizerError
 from tdstream.preparation import encoder_choice, encoder_fast
 from tdstream.preparation.encoder_choice import choose_encoder

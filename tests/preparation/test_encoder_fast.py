@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from helpers_encoder import KINDS, SPECIALS, TEXT, by_call, byte_level, split, wrapped
-from helpers_text import EOS
 from transformers import AutoTokenizer
 
+from helpers_text import EOS
 from tdstream.errors import TokenizerError
 from tdstream.preparation import encoder_choice, encoder_fast
 from tdstream.preparation.encoder_choice import choose_encoder

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers_encoder import SPECIALS, Wrong, encoded
-from helpers_text import EOS
 from transformers import AutoTokenizer
 
+from helpers_text import EOS
 from tdstream.preparation import encoder_proof
 from tdstream.preparation.encoder import Encoded, HfEncoder
 from tdstream.preparation.encoder_codes import CodePoints

@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from helpers_text import EOS, numbers_tokenizer, train_tokenizer
 from test_encoder import CharTokenizer
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from helpers_text import EOS, numbers_tokenizer, train_tokenizer
 from tdstream.errors import TokenizerError
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, plan_corpus
