@@ -160,7 +160,8 @@ def legs_of(
         return step, done, legs
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(
-            f"the state's splitter part does not fit, or was changed ({type(error).__name__}: {error})."
+            f"the state's splitter part does not fit, or was cut or changed "
+            f"({type(error).__name__}: {error})."
         ) from None
 
 
