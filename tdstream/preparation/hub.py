@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from huggingface_hub import constants
+
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
@@ -21,7 +23,7 @@ def hub_is_unreachable(timeout_s: float = 5.0) -> bool:
     """
     if any(os.environ.get(name) for name in _PROXIES):
         return False
-    endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
     port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
     try:
         socket.create_connection((endpoint.hostname or "", port), timeout=timeout_s).close()
