@@ -40,6 +40,7 @@ def rank_in(directory: Path) -> int:
     return 0
 
 
+@pytest.mark.exhaustive
 def test_a_rank_is_killed(tmp_path: Path, tokenizer_dir: Path) -> None:
     """After SIGKILL of rank 1 the job ends; started again, it goes on, and rank 0 makes the one corpus."""
     (tmp_path / "data").mkdir()

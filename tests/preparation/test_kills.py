@@ -104,6 +104,7 @@ def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
     check(tmp_path, tokenizer_dir, [(kind, 1, 5) for kind in ("parquet", "jsonl", "gz")])
 
 
+@pytest.mark.exhaustive
 def test_kills_with_workers(tmp_path: Path, tokenizer_dir: Path) -> None:
     """Two kills with two worker processes: the same files, and no worker outlives what it works for."""
     check(tmp_path, tokenizer_dir, [("gz", 2, 2)])

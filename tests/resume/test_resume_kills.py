@@ -159,6 +159,7 @@ def check_logs(out: Path) -> None:
         assert all(tuple(ids) == expected[step - 1] for step, ids in lines)
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_is_killed_four_times_takes_every_step(corpus: Path, tmp_path: Path) -> None:
     """Two ranks, killed at an epoch's end, behind one, in mid-epoch and at the very end, go on exactly."""
     kills = [[14, 0], [20, 1], [29, 0], [42, 1]]
