@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.corpus.meta import read_meta
 
