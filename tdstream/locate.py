@@ -13,6 +13,7 @@ import numpy as np
 from tdstream.checks import whole
 from tdstream.errors import ConfigError, StateError
 from tdstream.journey import Journey, Leg
+from tdstream.nodes.shard_source import expanded_sizes
 from tdstream.order import make_order
 from tdstream.portable import legs_of, open_portable
 
@@ -136,8 +137,7 @@ def locate_step(
 
 def shards_of(source: dict[str, Any]) -> tuple[Sequence[str], Sequence[int]]:
     """Return names and offsets of the shards as far as a state tells; names by the format's rule."""
-    runs = [run.split("x") for run in source["shard_tokens"].split()]
-    sizes = [int(size) for size, count in runs for _ in range(int(count))]
+    sizes = expanded_sizes(source["shard_tokens"])
     return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
 
 

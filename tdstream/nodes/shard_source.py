@@ -95,7 +95,7 @@ class ShardSource:
     def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
         if saved.get("sizes") == current["sizes"]:
             return []
-        was, now = _expanded(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
+        was, now = expanded_sizes(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
         for file, old, new in zip(self.files, was, now, strict=False):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
@@ -199,7 +199,7 @@ def _shards(sizes: Mapping[str, int]) -> set[str]:
     return {file for file in sizes if file.endswith(".bin")}
 
 
-def _expanded(runs: str) -> list[int]:
+def expanded_sizes(runs: str) -> list[int]:
     """Return the sizes that "1000x2 10x1" stands for: [1000, 1000, 10]."""
     try:
         pairs = [run.split("x") for run in runs.split()]
