@@ -1,4 +1,4 @@
-"""Compose the nodes; the only file that knows them all."""
+"""Compose the nodes into a dataset."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
+from tdstream.chain import Cut, shard_chain
 from tdstream.nodes.collate import Collate
-from tdstream.nodes.epoch_permutation import EpochPermutation
-from tdstream.nodes.memmap_reader import MemmapReader
-from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
 from tdstream.topology import resolve_topology
@@ -26,6 +24,7 @@ def build(
     stride: int | None = None,
     block_samples: int = 1024,
     dtype: DTypeLike | None = None,
+    labels: str = "next",
     tail: str = "drop",
     strict: bool = True,
     dp_rank: int | None = None,
@@ -45,6 +44,8 @@ def build(
         stride: Tokens from one sample's start to the next one's; default seq_len + 1.
         block_samples: Samples of a block, for shuffle="block".
         dtype: "uint16" or "uint32", where the corpus has no meta.json.
+        labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
+            that shift them inside, as those of transformers do.
         tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
             beginning.
         strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than
@@ -54,7 +55,7 @@ def build(
 
     Returns:
         An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
-        batch_size); labels are the tokens one later. len() is the number of items of this rank per epoch.
+        batch_size); len() is the number of items of this rank per epoch.
 
     Raises:
         ConfigError: If an argument is out of range.
@@ -63,11 +64,10 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
-    shards = ShardSource(source, dtype=dtype)
-    reader = MemmapReader(shards, seq_len=seq_len, stride=stride)
-    permutation = EpochPermutation(
-        reader, shuffle=shuffle, seed=seed, order=order, block_samples=block_samples
+    cut = Cut(
+        seq_len=seq_len, stride=stride, shuffle=shuffle, seed=seed, order=order, block_samples=block_samples
     )
-    splitter = Splitter(permutation, topology=topology, batch_size=batch_size, tail=tail, strict=strict)
-    collate = Collate(batched=batch_size is not None)
-    return Pipeline([shards, reader, permutation], splitter, collate, strict=strict)
+    chain = shard_chain(source, cut, dtype=dtype)
+    splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
+    collate = Collate(batched=batch_size is not None, labels=labels)
+    return Pipeline(chain, splitter, collate, strict=strict)

@@ -11,8 +11,9 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
-    {"errors", "order", "batch"},
+    {"errors", "order", "batch", "rows"},
     {
+        "windows",
         "checks",
         "topology",
         "node",
@@ -27,7 +28,7 @@ FLOORS = (
     },
     {"corpus"},
     {"nodes", "text"},
-    {"pipeline", "build", "handout", "locate"},
+    {"pipeline", "chain", "build", "handout", "locate"},
     {"loader", "compat", "preparation", "progress", "statefile"},
     {"bench"},
     {"cli", "integrations"},
@@ -40,7 +41,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "device": {"checks"},
     "dealing": {"topology"},
     "portable": {"checks", "state", "journey"},
-    "build": {"pipeline"},
+    "build": {"pipeline", "chain"},
 }
 CHAIN = {"memmap_reader": {"shard_source"}}  # inside nodes/, where the type of the upstream matters
 HEAVY = {"datasets": {"preparation"}, "transformers": {"preparation"}, "pyarrow": {"preparation"}}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
 from tdstream.batch import Batch
-from tdstream.errors import StateError
+from tdstream.errors import ConfigError, StateError
 from tdstream.nodes.collate import Collate
+from tdstream.rows import MarkedRows
 
 ROWS = np.array([[1, 2, 3], [65535, 0, 7]], dtype="<u2")
 
@@ -49,3 +52,54 @@ def test_identity_is_the_labels():
     collate.load_state_dict(collate.state_dict())
     with pytest.raises(StateError, match=r"collate\.labels was 'same', is 'next'"):
         collate.load_state_dict({"labels": "same"})
+
+
+def test_same_labels_are_the_inputs():
+    """For models that shift inside."""
+    batch = Collate(batched=True, labels="same")(ROWS)
+    assert batch["labels"].tolist() == batch["input_ids"].tolist() == [[1, 2], [65535, 0]]
+
+
+def test_other_labels_are_refused():
+    """With the two words."""
+    with pytest.raises(ConfigError, match='"next" or "same"'):
+        Collate(batched=True, labels="last")
+
+
+# T is 4; the pad id is 9, which is also the end-of-text token.
+MARKED = MarkedRows(
+    tokens=np.array(
+        [[1, 2, 3, 4, 5], [4, 5, 6, 9, 9], [7, 9, 9, 9, 9], [9, 9, 9, 9, 9], [1, 2, 3, 9, 0]], "<u2"
+    ),
+    lengths=np.array([5, 4, 2, 1, 4], np.int32),
+    overlaps=np.array([0, 2, 0, 0, 0], np.int32),
+    stops=np.array([False, True, True, True, True]),
+)
+INPUTS = [[1, 2, 3, 4], [4, 5, 6, 9], [7, 9, 9, 9], [9, 9, 9, 9], [1, 2, 3, 9]]
+MASK = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+NEXT = [[2, 3, 4, 5], [-100, -100, 9, -100], [9, -100, -100, -100], [-100] * 4, [2, 3, 9, -100]]
+SAME = [[1, 2, 3, 4], [-100, -100, 6, 9], [7, 9, -100, -100], [9, -100, -100, -100], [1, 2, 3, 9]]
+
+
+@pytest.mark.parametrize(("labels", "expected"), [("next", NEXT), ("same", SAME)])
+@pytest.mark.parametrize("travels", [False, True])
+def test_marked_rows_are_masked_by_count(labels, expected, travels):
+    """A real end-of-text token keeps its label, padding of the same id has none."""
+    batch = Collate(batched=True, labels=labels)(MARKED, travels=travels)
+    batch = pickle.loads(pickle.dumps(batch)) if travels else batch
+    assert batch["input_ids"].tolist() == INPUTS
+    assert batch["labels"].tolist() == expected
+    assert batch["attention_mask"].tolist() == MASK
+    assert batch["is_natural_stop"].tolist() == [False, True, True, True, True]
+    assert {name: tensor.dtype for name, tensor in batch.items()} == {
+        "input_ids": torch.int64, "labels": torch.int64, "attention_mask": torch.int64,
+        "is_natural_stop": torch.bool,
+    }  # fmt: skip
+
+
+def test_a_marked_sample_has_a_scalar_for_its_stop():
+    """So that the caller's loader stacks it to [B]."""
+    fields = (MARKED.tokens, MARKED.lengths, MARKED.overlaps, MARKED.stops)
+    sample = Collate(batched=False)(MarkedRows(*(field[1:2] for field in fields)))
+    assert sample["labels"].tolist() == NEXT[1]
+    assert sample["is_natural_stop"].shape == ()

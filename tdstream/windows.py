@@ -1,0 +1,98 @@
+"""Cut one document into windows: full ones every `stride` tokens, and a padded one for what lies behind.
+
+A document of n tokens, its end-of-text token included, gives
+
+- nothing, if it has fewer than max(min_tail, 1) tokens before the end-of-text token;
+- one padded window, if n < seq_len;
+- else full windows of seq_len tokens at 0, stride, 2 * stride, ...; what lies behind the last full one is a
+  window of its own, padded, if it is at least max(min_tail, 1) tokens, and is left out if it is fewer.
+
+All functions are arithmetic on counts of tokens, vectorised, and know no text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Some windows, one entry each."""
+
+    starts: NDArray[np.int64]
+    """Shape [n]: the first token's place in the document."""
+    lengths: NDArray[np.int32]
+    """Shape [n]: tokens of the window, and the one behind it, its last label, if a window of the document
+    follows: seq_len + 1 then, else at most seq_len."""
+    overlaps: NDArray[np.int32]
+    """Shape [n]: how many of its first labels the window before it has already."""
+    stops: NDArray[np.bool_]
+    """Shape [n]: whether it is the document's last."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCut:
+    """How documents are cut into windows.
+
+    Args:
+        seq_len: T, tokens of a full window.
+        stride: Tokens from one full window's start to the next one's, 1 to seq_len.
+        min_tail: The fewest tokens that make a document, or what lies behind the last full window, worth a
+            window.
+
+    Raises:
+        ConfigError: If stride or min_tail is out of range.
+    """
+
+    seq_len: int
+    stride: int
+    min_tail: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stride <= self.seq_len:
+            raise ConfigError(
+                f'stride must be 1 to seq_len = {self.seq_len} with cut="document", got {self.stride}.'
+            )
+        if not 0 <= self.min_tail <= self.seq_len:
+            raise ConfigError(f"min_tail_len must be 0 to seq_len = {self.seq_len}, got {self.min_tail}.")
+
+    @classmethod
+    def of(cls, seq_len: int, stride: int | None, min_tail_len: int | None) -> DocumentCut:
+        """Return a cut with defaults: stride = seq_len, min_tail_len = seq_len // 4."""
+        min_tail = seq_len // 4 if min_tail_len is None else min_tail_len
+        return cls(seq_len, seq_len if stride is None else stride, min_tail)
+
+    def is_kept(self, text_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether documents [n] of so many tokens, without the end-of-text token, give any window."""
+        return np.asarray(text_tokens) >= max(self.min_tail, 1)
+
+    def count(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the windows of kept documents [n] of so many tokens, the end-of-text token included."""
+        num_tokens = np.asarray(num_tokens, np.int64)
+        full = self._full(num_tokens)
+        rest = num_tokens - self._covered(full)
+        return full + (rest >= np.where(full > 0, max(self.min_tail, 1), 1))
+
+    def windows(self, num_tokens: NDArray[np.int64], numbers: NDArray[np.int64]) -> Windows:
+        """Return windows, each by its document's tokens (end-of-text included) and its number in it, [n]."""
+        num_tokens, numbers = np.asarray(num_tokens, np.int64), np.asarray(numbers, np.int64)
+        full, last = self._full(num_tokens), self.count(num_tokens) - 1
+        is_full = numbers < full
+        starts = np.where(is_full, numbers * self.stride, self._covered(full))
+        behind = num_tokens - starts
+        stops = numbers == last
+        lengths = np.where(stops, np.minimum(behind, self.seq_len), self.seq_len + 1)
+        overlaps = np.where(is_full & (numbers > 0), self.seq_len - self.stride, 0)
+        return Windows(starts, lengths.astype(np.int32), overlaps.astype(np.int32), stops)
+
+    def _full(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.maximum((num_tokens - self.seq_len) // self.stride + 1, 0)
+
+    def _covered(self, full: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens so many full windows cover."""
+        return np.where(full > 0, (full - 1) * self.stride + self.seq_len, 0)
