@@ -110,7 +110,8 @@ def test_the_argument_table_is_builds():
     ):
         assert name == parameter.name
         if parameter.default is not inspect.Parameter.empty and name != "stride":
-            assert default == str(parameter.default).replace("feistel", '"feistel"').replace("drop", '"drop"')
+            value = parameter.default
+            assert default == (f'"{value}"' if isinstance(value, str) else str(value))
 
 
 def test_every_name_that_the_readme_uses_is_public():
