@@ -11,7 +11,7 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
-    {"errors", "order", "batch", "rows"},
+    {"errors", "order", "batch", "rows", "totals"},
     {
         "windows",
         "checks",
