@@ -5,11 +5,14 @@
 # (a training container), use it instead of downloading another:
 #
 #     make demo VENV_ARGS=--system-site-packages
+#
+# Tests run two files at a time; `make test PARALLEL=` runs them one by one.
 
 PYTHON ?= python3
 VENV ?= .venv
 VENV_ARGS ?=
 PYTEST_ARGS ?=
+PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(VENV)/constraints.txt
 
@@ -19,7 +22,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/python examples/resume_demo.py
 
 test: lint types
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -11,6 +11,14 @@ import pytest
 from helpers_corpus import write_corpus
 
 
+LONG_FILES = ("test_readme", "test_resume_demo", "test_loader_torchrun", "test_kills", "test_resume_kills")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that none of them is left for the end of a parallel run."""
+    items.sort(key=lambda item: item.path.stem not in LONG_FILES)
+
+
 @pytest.fixture
 def make_corpus(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a corpus of the tokens 0, 1, 2, ...: a token's value is its position."""
