@@ -10,7 +10,6 @@ import pytest
 
 from helpers_corpus import write_corpus
 
-
 LONG_FILES = ("test_readme", "test_resume_demo", "test_loader_torchrun", "test_kills", "test_resume_kills")
 
 
