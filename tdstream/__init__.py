@@ -18,6 +18,8 @@ from tdstream.errors import (
 from tdstream.loader import Loader, loader
 from tdstream.pipeline import Pipeline
 from tdstream.portable import position_of
+from tdstream.preparation.result import PrepareResult
+from tdstream.prepare import prepare
 
 __all__ = [
     "Batch",
@@ -29,6 +31,7 @@ __all__ = [
     "Loader",
     "OutputError",
     "Pipeline",
+    "PrepareResult",
     "SourceError",
     "StaleIteratorError",
     "StateError",
@@ -37,4 +40,5 @@ __all__ = [
     "build",
     "loader",
     "position_of",
+    "prepare",
 ]

@@ -30,7 +30,7 @@ FLOORS = (
     {"nodes", "text"},
     {"pipeline", "chain", "build", "handout", "locate"},
     {"loader", "compat", "preparation", "progress", "statefile"},
-    {"bench"},
+    {"bench", "prepare"},
     {"cli", "integrations"},
     {"__main__"},
 )

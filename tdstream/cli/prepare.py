@@ -16,7 +16,6 @@ from tdstream.preparation.options import ENCODERS, PrepareOptions
 from tdstream.topology import resolve_topology
 
 if TYPE_CHECKING:
-    from tdstream.preparation.counts import Counts
     from tdstream.preparation.result import PrepareResult
 
 DEFAULT_OUTPUT = "./data/fineweb-edu-sample-10BT/"
@@ -57,7 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flag("--split", default="train", help="split of the dataset")
     flag("--data_files", nargs="+", default=[], metavar="FILE", help="read only these files of the dataset")
-    flag("--text_field", default="text", help="field that holds the text")
+    flag(
+        "--text_field",
+        default="text",
+        help="field that holds the text; a dot goes inside of a field (meta.title), commas join several "
+        "(title,text) by an empty line",
+    )
     flag("--lines", action="store_true", help="text files: one document per line, not per file")
     flag("--output_path", type=Path, default=Path(DEFAULT_OUTPUT), help="directory for the corpus")
     flag(
@@ -123,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = _placed(asked)
     check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.merging import merge_all  # noqa: PLC0415
 
@@ -130,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
     one_of_ranks = options.task != asked.task
     try:
-        with _Bar(visible=not (one_of_ranks and options.task)) as bar:
+        with Bar(visible=not (one_of_ranks and options.task)) as bar:
             result = prepare_corpus(options, bar)
         print(_summary(result, options), file=sys.stderr)
         if one_of_ranks and options.task == 0:
@@ -149,51 +154,6 @@ def _placed(options: PrepareOptions) -> PrepareOptions:
     if options.task is not None or topology.dp_world_size == 1:
         return options
     return replace(options, task=topology.dp_rank, num_tasks=topology.dp_world_size)
-
-
-class _Bar:
-    """A progress bar over documents that also shows tokens and tokens per second."""
-
-    def __init__(self, *, visible: bool = True) -> None:
-        self._bar: Any = None
-        self._visible = visible
-        self._tokens_before = 0
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Leave the bar as it is; what is printed next stands below it."""
-        if self._bar is not None:
-            self._bar.close()
-
-    def begin(self, total: int | None, done: Counts) -> None:
-        """Show the bar, at the place where earlier runs have stopped."""
-        from tqdm import tqdm  # noqa: PLC0415
-
-        self._tokens_before = done.tokens
-        self._bar = tqdm(
-            total=total,
-            initial=done.records,
-            disable=not self._visible,
-            unit=" doc",
-            unit_scale=True,
-            dynamic_ncols=True,
-            desc="Preparing",
-        )
-
-    def advance(self, num_records: int, counts: Counts) -> None:
-        """Move the bar."""
-        if not self._visible:
-            return
-        elapsed = self._bar.format_dict["elapsed"] or 1e-9
-        rate = self._bar.format_sizeof((counts.tokens - self._tokens_before) / elapsed)
-        tokens = self._bar.format_sizeof(counts.tokens)
-        self._bar.set_postfix_str(f"{tokens} tokens, {rate} tok/s", refresh=False)
-        self._bar.update(num_records)
 
 
 def _summary(result: PrepareResult, options: PrepareOptions) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -24,19 +24,32 @@ from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
 from tdstream.preparation.result import Nobody, Observer, PrepareResult
 from tdstream.preparation.source import open_source
-from tdstream.preparation.tokenizer import load_tokenizer, plan_corpus
+from tdstream.preparation.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
 from tdstream.preparation.worker import Orders
 from tdstream.preparation.workers import Pool
 
 logger = logging.getLogger(__name__)
 
 
-def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """What a caller has in hand, instead of its name."""
+
+    source: Any = None
+    """A list of texts or records, a dataset, a function that returns an iterator, or another iterable."""
+    tokenizer: Any = None
+    """A Hugging Face tokenizer."""
+
+
+def prepare_corpus(
+    options: PrepareOptions, observer: Observer | None = None, inputs: Inputs | None = None
+) -> PrepareResult:
     """Read a dataset, tokenize it and write it as a corpus.
 
     Args:
         options: What to read, how to tokenize it, where to write it.
         observer: Told how far it is.
+        inputs: A dataset and a tokenizer in hand; the options then only say what to call them.
 
     Returns:
         What was done, over all runs that it took.
@@ -47,14 +60,18 @@ def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) ->
     """
     output, task = options.output_path, options.task
     check_output(output, overwrite=options.overwrite, resume=options.resume, task=task)
-    tokenizer = load_tokenizer(options.tokenizer)
+    inputs = inputs or Inputs()
+    tokenizer = inputs.tokenizer
+    tokenizer = load_tokenizer(options.tokenizer) if tokenizer is None else own_tokenizer(tokenizer)
     plan = plan_corpus(options, tokenizer)
+    if inputs.tokenizer is not None:  # It may be from nowhere that could be named.
+        plan = replace(plan, tokenizer_name_or_path=str(tokenizer.name_or_path))
     complete = complete_result(options, plan)
     if complete is not None:
         return complete
     try:
-        with open_source(options) as source:
-            return _prepare(options, plan, tokenizer, source, observer or Nobody())
+        with open_source(options, inputs.source) as source:
+            return _prepare(options, inputs, plan, tokenizer, source, observer or Nobody())
     except TdstreamError as error:
         kept = kept_of(options)
         raise (type(error)(f"{error} {kept}") if kept else error) from error.__cause__
@@ -79,7 +96,12 @@ def kept_of(options: PrepareOptions) -> str:
 
 
 def _prepare(
-    options: PrepareOptions, plan: CorpusMeta, tokenizer: Any, source: TextSource, observer: Observer
+    options: PrepareOptions,
+    inputs: Inputs,
+    plan: CorpusMeta,
+    tokenizer: Any,
+    source: TextSource,
+    observer: Observer,
 ) -> PrepareResult:
     begun = options.resume and unfinished(options.output_path, options.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
@@ -91,7 +113,7 @@ def _prepare(
         plan,
         overwrite=options.overwrite,
         resume=options.resume,
-        identity=identity_of(options, plan, source.files),
+        identity=identity_of(options, plan, source.facts.files, source.facts.identity),
         task=options.task,
     )
     with writer:
@@ -101,7 +123,7 @@ def _prepare(
         _check_skipping(options, ledger)
         observer.begin(source.total, ledger.counts)
         if not writer.is_done:
-            with closing(_blocks(batches, encoder, plan, options)) as blocks:
+            with closing(_blocks(batches, encoder, plan, options, inputs)) as blocks:
                 _write(blocks, writer, ledger, observer)
         meta = _finish(options, writer, ledger)
     observer.end()
@@ -134,13 +156,18 @@ def _check_skipping(options: PrepareOptions, ledger: Ledger) -> None:
 
 
 def _blocks(
-    batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta, options: PrepareOptions
+    batches: Iterator[TextBatch],
+    encoder: Encoder,
+    plan: CorpusMeta,
+    options: PrepareOptions,
+    inputs: Inputs,
 ) -> Overlapped | Pool:
     eos_token_id = plan.eos_token_id or 0
     if options.num_proc == 1:
         return Overlapped(batches, encoder, eos_token_id)
     orders = Orders(
         tokenizer=options.tokenizer,
+        pickled=b"" if inputs.tokenizer is None else packed(inputs.tokenizer),
         tokenizer_fingerprint=plan.tokenizer_fingerprint,
         encoder=options.encoder,
         eos_token_id=eos_token_id,

@@ -12,7 +12,9 @@ from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta
 from tdstream.preparation.options import PrepareOptions
 
 
-def identity_of(options: PrepareOptions, plan: CorpusMeta, files: list[str]) -> dict[str, Any]:
+def identity_of(
+    options: PrepareOptions, plan: CorpusMeta, files: list[str], given: dict[str, Any]
+) -> dict[str, Any]:
     """Return what decides the tokens, in JSON types.
 
     Whether bad records are skipped is not part of it: turned on, it changes nothing that lies behind.
@@ -21,6 +23,7 @@ def identity_of(options: PrepareOptions, plan: CorpusMeta, files: list[str]) -> 
         options: What was asked for.
         plan: What is known of the corpus, the tokenizer among it.
         files: What the dataset is read from.
+        given: What tells the dataset from others where it is no files; empty where it is.
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -37,6 +40,7 @@ def identity_of(options: PrepareOptions, plan: CorpusMeta, files: list[str]) -> 
         "num_tasks": options.num_tasks,
         "task": options.task,
         "files": _digest(files),
+        **({"given": given} if given else {}),
     }
 
 

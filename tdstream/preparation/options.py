@@ -26,7 +26,7 @@ class PrepareOptions:
     data_files: tuple[str, ...] = ()
     """Files of the dataset to read; empty means all."""
     text_field: str = "text"
-    """Field of a record that holds its text."""
+    """Field of a record that holds its text: a name, a path such as meta.title, or several, with commas."""
     lines: bool = False
     """For text files: one document per line instead of one per file."""
     output_path: Path = Path("data/fineweb-edu-sample-10BT")
@@ -67,6 +67,10 @@ class PrepareOptions:
         for name in ("tokenizer", "dataset", "split", "text_field"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} must not be empty.")
+        if not all(part.strip() for part in self.text_field.split(",")):
+            raise ConfigError(
+                f"text_field must be a name, or names with commas between them, got {self.text_field!r}."
+            )
         if self.encoder not in ENCODERS:
             raise ConfigError(f"encoder must be one of {', '.join(ENCODERS)}, got {self.encoder!r}.")
         if (self.task is None) != (self.num_tasks is None):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-import json
-import time
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tdstream.errors import SourceError
+from tdstream.preparation.fields import listed
 from tdstream.preparation.hub import in_one_line
 from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.segments import Place, Segments, Share
+from tdstream.preparation.segments import Place, Runs, Share
+from tdstream.preparation.tables import Table
 
 _MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
 
@@ -38,25 +35,39 @@ class TextBatch:
     """Bytes of each text in UTF-8, shape [num_texts]."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is known of a dataset beside its records."""
+
+    files: list[str] = field(default_factory=list)
+    """What it is read from."""
+    identity: dict[str, Any] = field(default_factory=dict)
+    """What tells it from others where there are no files; JSON types."""
+    total: int | None = None
+    """Records that there are to read; None where unknown."""
+    columns: list[str] | None = None
+    """The names of all fields, where only some of them are read."""
+
+
 class TextSource:
     """An opened dataset. Close it, or use it in a `with` statement."""
 
-    def __init__(
-        self, segments: Segments, share: Share, options: PrepareOptions, columns: list[str] | None
-    ) -> None:
-        self.total: int | None = share.limit
-        """Records that there are to read; None where unknown."""
-        self.files: list[str] = []
-        """What it is read from, where that is known."""
-        self._segments: Any = segments
+    def __init__(self, runs: Runs, share: Share, options: PrepareOptions, facts: Facts) -> None:
+        self.facts = facts
+        self._runs: Runs | None = runs
         self._share = share
         self._options = options
-        self._columns = columns
-        self._tables: Any = None
+        self._tables: Iterator[Table] | None = None
         self._ended = False
         self.begin = share.begin
         """Where the next record lies."""
         self._num_records = 0
+
+    @property
+    def total(self) -> int | None:
+        """Records that there are to read; None where unknown."""
+        numbers = [number for number in (self.facts.total, self._share.limit) if number is not None]
+        return min(numbers, default=None)
 
     def go_to(self, place: Place, num_records: int) -> None:
         """Begin behind records that an earlier run has read.
@@ -84,9 +95,9 @@ class TextSource:
 
     def close(self) -> None:
         """Give the stream up."""
-        tables, self._tables, self._segments = self._tables, None, None
-        if tables is not None and not self._ended:
-            abandon(tables)
+        tables, runs, self._tables, self._runs = self._tables, self._runs, None, None
+        if tables is not None and runs is not None and not self._ended:
+            runs.leave(tables)
 
     def __enter__(self) -> TextSource:
         return self
@@ -94,13 +105,11 @@ class TextSource:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tables_of(self, segment: int, skip: int, left: int | None) -> Iterator[tuple[Place, Any]]:
+    def _tables_of(self, segment: int, skip: int, left: int | None) -> Iterator[tuple[Place, Table]]:
         """Yield tables of at most batch_size records, at most ``left`` records in all, and their places."""
-        if left == 0:
+        if left == 0 or self._runs is None:
             return
-        # Arrow tables, not Python records: nothing is converted but the text, and nothing is decoded twice.
-        stream = self._segments.open(segment).with_format("arrow")
-        self._tables, self._ended = stream.iter(self._options.batch_size), False
+        self._tables, self._ended = self._runs.tables(segment, self._options.batch_size), False
         row = 0
         while left is None or left > 0:
             table = self._next()
@@ -113,9 +122,9 @@ class TextSource:
                 left = None if left is None else left - unread.num_rows
             row += table.num_rows
 
-    def _next(self) -> Any:
+    def _next(self) -> Table | None:
         try:
-            return next(self._tables, None)
+            return next(self._tables or iter(()), None)
         except Exception as error:  # It raises whatever its many readers raise.
             place = (
                 f"after record {self._num_records - 1:,}" if self._num_records else "before the first record"
@@ -126,11 +135,10 @@ class TextSource:
                 f"{self._whose()}): {in_one_line(error)}. Repair what follows there{hint}."
             ) from error
 
-    def _batch(self, table: Any, place: Place) -> TextBatch:
-        field = self._options.text_field
-        if field not in table.column_names:
-            raise missing_field(field, list(table.column_names))
-        values = _values(table.column(field))
+    def _batch(self, table: Table, place: Place) -> TextBatch:
+        values, missing = table.texts(self._options.text_field)
+        if missing and not self._num_records:  # Further on it may be absent, as in any record.
+            raise missing_field(missing, table.names)
         sizes = _sizes(values)
         if sizes is not None:
             return TextBatch(values, len(values), place, np.arange(len(values)), sizes)
@@ -147,11 +155,11 @@ class TextSource:
         task = self._options.task
         return "" if task is None else f" in the share of task {task}"
 
-    def _letter(self, record: int, fault: str, row: Any) -> str:
-        others = [name for name in row.column_names if row.column(name)[0].is_valid]
-        if row.num_columns == 1 and self._columns is not None:  # Only the text was read.
-            others = self._columns
-        named = ", ".join(name for name in others if name != self._options.text_field) or "none"
+    def _letter(self, record: int, fault: str, row: Table) -> str:
+        others = row.filled()
+        if len(others) <= 1 and self.facts.columns is not None:  # Only the text was read.
+            others = self.facts.columns
+        named = listed(name for name in others if name != self._options.text_field)
         return (
             f"Record {record:,} (counted from 0{self._whose()}) of {self._options.dataset!r} has no text in "
             f"{self._options.text_field!r}: {fault}. Its other fields: {named}. "
@@ -159,32 +167,17 @@ class TextSource:
         )
 
 
-def missing_field(field: str, columns: list[str]) -> SourceError:
+def missing_field(missing: list[str], names: str) -> SourceError:
     """Return the error for a text field that no record has.
 
     Args:
-        field: The field that was asked for.
-        columns: The fields that there are.
+        missing: The fields that were asked for and are not there.
+        names: The fields that there are.
     """
-    named = ", ".join(columns) or "none"
+    named = " and ".join(map(repr, missing))
     return SourceError(
-        f"The records have no field {field!r}; their fields are: {named}. Name one with --text_field."
+        f"The records have no field {named}; their fields are: {names}. Name one with --text_field."
     )
-
-
-def abandon(tables: Any) -> None:
-    """Leave a stream early.
-
-    Args:
-        tables: Its generator.
-    """
-    with warnings.catch_warnings():
-        # pandas leaves the file of a reader that was not read to its end to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        tables.close()
-        gc.collect()
-    # The readers' threads end by themselves, but abort an interpreter that ends before them.
-    time.sleep(0.1)
 
 
 def _pieces(batch: TextBatch) -> Iterator[TextBatch]:
@@ -201,26 +194,6 @@ def _pieces(batch: TextBatch) -> Iterator[TextBatch]:
         first, begin = stop, end
     if not batch.texts:
         yield batch
-
-
-def _values(column: Any) -> list[Any]:
-    """Return a column's values; what is not valid UTF-8 becomes bytes."""
-    is_json = isinstance(column.type, pa.BaseExtensionType) and "json" in column.type.extension_name
-    if is_json:
-        return [
-            None if value is None else json.loads(value) for value in column.cast(pa.string()).to_pylist()
-        ]
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return [_value(scalar) for scalar in column]
-
-
-def _value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return bytes(scalar.as_buffer())
 
 
 def _sizes(values: list[Any]) -> NDArray[np.int64] | None:

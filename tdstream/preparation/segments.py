@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from tdstream.preparation.tables import ArrowTable, Table
 
 _MOST = 256  # Opening one takes milliseconds, and a batch does not reach across two.
 
@@ -31,6 +36,27 @@ class Share:
     """Records to read at most; None means all up to end_segment."""
 
 
+class Runs(Protocol):
+    """A dataset in runs of records that can be read one by one."""
+
+    @property
+    def count(self) -> int:
+        """Number of runs."""
+        ...
+
+    def tables(self, number: int, batch_size: int) -> Iterator[Table]:
+        """Read a run, so many records at a time."""
+        ...
+
+    def rows(self, number: int) -> int:
+        """Return how many records a run holds, after reading it where nothing else tells."""
+        ...
+
+    def leave(self, tables: Any) -> None:
+        """Stop reading a run before its end."""
+        ...
+
+
 class Segments:
     """The files of a dataset in their order, in runs that can be opened one by one."""
 
@@ -54,12 +80,27 @@ class Segments:
                 for number in range(self.count)
             }
 
-    def open(self, number: int) -> Any:
-        """Return a segment as a stream.
+    def tables(self, number: int, batch_size: int) -> Iterator[Table]:
+        """Read a segment.
 
         Args:
             number: 0 .. count - 1.
+            batch_size: Records of each table but the last one.
         """
+        # Arrow tables, not Python records: nothing is converted but the text, and nothing is decoded twice.
+        with closing(self._open(number).with_format("arrow").iter(batch_size)) as tables:
+            for table in tables:
+                yield ArrowTable(table)
+
+    def leave(self, tables: Any) -> None:
+        """Stop reading a segment before its end.
+
+        Args:
+            tables: What `tables` returned.
+        """
+        abandon(tables)
+
+    def _open(self, number: int) -> Any:
         if self.count == 1:
             return self._stream
         return self._stream.shard(num_shards=self.count, index=number, contiguous=True)
@@ -71,8 +112,7 @@ class Segments:
             number: 0 .. count - 1.
         """
         if number not in self._rows:
-            with closing(self.open(number).with_format("arrow").iter(1000)) as tables:
-                self._rows[number] = sum(table.num_rows for table in tables)
+            self._rows[number] = sum(table.num_rows for table in self.tables(number, 1000))
         return self._rows[number]
 
     def _borders(self, num_files: int) -> list[int]:
@@ -81,7 +121,7 @@ class Segments:
         return [number * each + min(number, more) for number in range(self.count + 1)]
 
 
-def share_of(segments: Segments, task: int, num_tasks: int, max_samples: int | None) -> Share:
+def share_of(segments: Runs, task: int, num_tasks: int, max_samples: int | None) -> Share:
     """Return what one of several tasks reads; the shares in their order are the dataset in its order.
 
     Args:
@@ -101,7 +141,7 @@ def share_of(segments: Segments, task: int, num_tasks: int, max_samples: int | N
     return Share(begin=_located(rows, first), end_segment=len(rows), limit=stop - first)
 
 
-def _rows_up_to(segments: Segments, max_samples: int | None) -> Iterator[int]:
+def _rows_up_to(segments: Runs, max_samples: int | None) -> Iterator[int]:
     total = 0
     for number in range(segments.count):
         if max_samples is not None and total >= max_samples:
@@ -118,3 +158,18 @@ def _located(rows: list[int], record: int) -> Place:
             return Place(number, record)
         record -= count
     return Place(len(rows), 0)
+
+
+def abandon(tables: Any) -> None:
+    """Leave a stream of `datasets` early.
+
+    Args:
+        tables: Its generator.
+    """
+    with warnings.catch_warnings():
+        # pandas leaves the file of a reader that was not read to its end to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        tables.close()
+        gc.collect()
+    # The readers' threads end by themselves, but abort an interpreter that ends before them.
+    time.sleep(0.1)

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 import pyarrow.parquet
 from datasets import Features, Value
 
 from tdstream.errors import ConfigError, SourceError
+from tdstream.preparation.fields import missing_of, names_in, parts_of, steps_to, types_of
+from tdstream.preparation.given import open_given
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import DEFAULT_DATA_NAME, PrepareOptions
-from tdstream.preparation.records import TextSource, abandon, missing_field
-from tdstream.preparation.segments import Segments, share_of
+from tdstream.preparation.records import Facts, TextSource, missing_field
+from tdstream.preparation.segments import Segments, abandon, share_of
 
 _FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".parquet": ("parquet", {}),
@@ -45,19 +48,20 @@ class _Request:
         return datasets.load_dataset_builder(self.path, **{**self.settings, **more})
 
 
-def open_source(options: PrepareOptions) -> TextSource:
-    """Open the dataset that the options name.
+def open_source(options: PrepareOptions, given: Any = None) -> TextSource:
+    """Open the dataset that the options name, or one that is given.
 
     Args:
         options: What was asked for.
+        given: Records instead of the name of a dataset.
 
     Raises:
         ConfigError: If two options do not go together.
         SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
     """
-    request = _request(options)
+    request = _request(options) if given is None else None
     try:
-        return _open(request, options)
+        return open_given(given, options) if request is None else _open(request, options)
     except (ConfigError, SourceError):
         raise
     except StopIteration:  # How the json reader says that there is nothing to infer the fields from.
@@ -130,19 +134,18 @@ def _open(request: _Request, options: PrepareOptions) -> TextSource:
     if more:
         builder = request.builder(**more)
     stream = builder.as_streaming_dataset(split=options.split)
-    columns = _columns(builder.name, stream)
-    if columns is not None and options.text_field not in columns:
-        raise missing_field(options.text_field, columns)
+    types = _types(builder.name, stream)
+    missing = missing_of(options.text_field, types) if types is not None else []
+    if types is not None and missing:
+        raise missing_field(missing, names_in(types))
     files = [str(file) for file in (builder.config.data_files or {}).get(options.split, [])]
     rows = _rows(builder.name, files)
-    stream_of_text = _narrowed(request, more, builder.name, stream, options)
+    stream_of_text = _narrowed(request, more, builder.name, stream, types or {}, options)
     segments = Segments(stream_of_text, rows, options.num_tasks or 1)
     share = share_of(segments, options.task or 0, options.num_tasks or 1, options.max_samples)
-    source = TextSource(segments, share, options, columns)
-    source.files = files
-    if options.num_tasks is None:
-        source.total = _smallest(_count(stream, rows, options), options.max_samples)
-    return source
+    total = _count(stream, rows, options) if options.num_tasks is None else None
+    facts = Facts(files=files, total=total, columns=None if types is None else list(types))
+    return TextSource(segments, share, options, facts)
 
 
 def _settings_of(builder: str, options: PrepareOptions) -> dict[str, Any]:
@@ -156,29 +159,38 @@ def _settings_of(builder: str, options: PrepareOptions) -> dict[str, Any]:
     return {"na_filter": False} if builder == "csv" else {}
 
 
-def _columns(builder: str, stream: Any) -> list[str] | None:
+def _types(builder: str, stream: Any) -> dict[str, pa.DataType] | None:
     """Return the fields of the records; None where only the records themselves can tell."""
     if stream.features is not None:
-        return list(stream.features)
+        return types_of(stream.features.arrow_schema)
     if builder == "csv":
         tables = stream.with_format("arrow").iter(1)
         first = next(tables, None)
         abandon(tables)
-        return None if first is None else list(first.column_names)
+        return None if first is None else dict.fromkeys(first.column_names, pa.string())
     return None
 
 
 def _narrowed(
-    request: _Request, more: dict[str, Any], builder: str, stream: Any, options: PrepareOptions
+    request: _Request,
+    more: dict[str, Any],
+    builder: str,
+    stream: Any,
+    types: dict[str, pa.DataType],
+    options: PrepareOptions,
 ) -> Any:
     """Return the stream without the columns that nobody needs, where reading them can be avoided."""
-    field = options.text_field
+    steps = [steps_to(part, types) for part in parts_of(options.text_field, types)]
+    columns = list(dict.fromkeys(path[0] for path in steps if path))
+    if not columns:
+        return stream
     if builder == "parquet":
         # A batch size of its own: by default it is that of the first row group, which may have no row at all.
-        more = {**more, "columns": [field], "batch_size": max(options.batch_size, 1000)}
+        more = {**more, "columns": columns, "batch_size": max(options.batch_size, 1000)}
     elif builder == "csv":
         # Named as text, "007" stays "007" even where a whole block looks like numbers.
-        more = {**more, "usecols": [field], "features": Features({field: Value("string")})}
+        features = Features(dict.fromkeys(columns, Value("string")))
+        more = {**more, "usecols": columns, "features": features}
     else:
         return stream
     return request.builder(**more).as_streaming_dataset(split=options.split)
@@ -205,7 +217,3 @@ def _count(stream: Any, rows: list[int] | None, options: PrepareOptions) -> int 
         if split is not None and split.num_examples:
             return int(split.num_examples)
     return None if rows is None else sum(rows)
-
-
-def _smallest(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)

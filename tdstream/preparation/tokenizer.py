@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tdstream.corpus.meta import DTYPES, CorpusMeta, storage_dtype
 from tdstream.errors import TokenizerError
@@ -36,12 +38,71 @@ def load_tokenizer(name_or_path: str) -> Any:
         )
     except Exception as error:  # It raises whatever its many parts raise.
         raise TokenizerError(_not_loaded(name_or_path, local, offline, error)) from error
+    _check_eos(tokenizer, name_or_path)
+    return tokenizer
+
+
+def own_tokenizer(tokenizer: Any) -> Any:
+    """Return a copy of a tokenizer, because a preparation turns its truncation and padding off.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+
+    Raises:
+        TokenizerError: If it is something else, or has no end-of-text token.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise TokenizerError(
+            f"The tokenizer must be a name, a path or a Hugging Face tokenizer, got "
+            f"{type(tokenizer).__name__}. A tokenizers.Tokenizer is made one by "
+            f"transformers.PreTrainedTokenizerFast(tokenizer_object=..., eos_token=...)."
+        )
+    _check_eos(tokenizer, tokenizer.name_or_path or type(tokenizer).__name__)
+    return copy.deepcopy(tokenizer)
+
+
+def packed(tokenizer: Any) -> bytes:
+    """Return a tokenizer as bytes, for another process.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+
+    Raises:
+        TokenizerError: If it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(tokenizer)
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(
+            f"The tokenizer cannot be sent to other processes: {in_one_line(error)}. Use num_proc=1, or save "
+            f"it and pass the directory."
+        ) from error
+
+
+def unpacked(content: bytes) -> Any:
+    """Return the tokenizer that was packed.
+
+    Args:
+        content: What `packed` returned.
+
+    Raises:
+        TokenizerError: If this process does not know its class.
+    """
+    try:
+        return pickle.loads(content)  # noqa: S301 - from the process that started this one
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(
+            f"The tokenizer cannot be loaded by another process: {in_one_line(error)}. Its class must be in "
+            f"a module that can be imported; or use num_proc=1."
+        ) from error
+
+
+def _check_eos(tokenizer: Any, name: str) -> None:
     if tokenizer.eos_token_id is None:
         raise TokenizerError(
-            f"Tokenizer {name_or_path!r} has no end-of-text token (eos_token), which has to stand behind "
-            f"every document. Set its eos_token and save it, or use another tokenizer."
+            f"Tokenizer {name!r} has no end-of-text token (eos_token), which has to stand behind every "
+            f"document. Set its eos_token and save it, or use another tokenizer."
         )
-    return tokenizer
 
 
 def _not_loaded(name_or_path: str, local: bool, offline: bool, error: Exception) -> str:

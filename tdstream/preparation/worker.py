@@ -15,7 +15,7 @@ from tdstream.preparation.blocks import tokenize
 from tdstream.preparation.encoder import Encoder
 from tdstream.preparation.encoder_choice import choose_encoder
 from tdstream.preparation.hub import in_one_line
-from tdstream.preparation.tokenizer import fingerprint, load_tokenizer
+from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, unpacked
 
 PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
@@ -30,6 +30,8 @@ class Orders:
 
     tokenizer: str
     """Name on the hub, or a local directory."""
+    pickled: bytes = b""
+    """The tokenizer itself, where the caller has it in hand; then its name is of no use."""
     tokenizer_fingerprint: str
     """Which tokenizer that has to be."""
     encoder: str
@@ -75,7 +77,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
 
 
 def _encoder(orders: Orders) -> Encoder:
-    tokenizer = load_tokenizer(orders.tokenizer)
+    tokenizer = unpacked(orders.pickled) if orders.pickled else load_tokenizer(orders.tokenizer)
     if fingerprint(tokenizer) != orders.tokenizer_fingerprint:
         raise TokenizerError(
             f"Tokenizer {orders.tokenizer!r} has changed since the preparation began. Begin again."
