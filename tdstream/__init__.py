@@ -16,16 +16,19 @@ from tdstream.errors import (
     TokenizerError,
 )
 from tdstream.loader import Loader, loader
+from tdstream.meter import DataMeter
 from tdstream.pipeline import Pipeline
 from tdstream.portable import position_of
 from tdstream.preparation.result import PrepareResult
 from tdstream.prepare import prepare
+from tdstream.progress import progress
 
 __all__ = [
     "Batch",
     "ConfigError",
     "CorpusError",
     "CorpusNotFoundError",
+    "DataMeter",
     "DistributedDataset",
     "GeometryError",
     "Loader",
@@ -41,4 +44,5 @@ __all__ = [
     "loader",
     "position_of",
     "prepare",
+    "progress",
 ]

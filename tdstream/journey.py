@@ -47,9 +47,7 @@ class Journey:
         self.failed = False
         self.legs = [Leg(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
-        self._served_by = (
-            global_batch  # the G of this place: what it left out at an epoch's end stays left out
-        )
+        self._served_by = global_batch  # the G of this place: what it left out at an end stays left out
         self._held = False  # whether the next pass goes on at this place rather than begin an epoch
         self._running = False  # whether a pass has begun and has not been seen to end
         self._since: int | None = None  # the epoch from which batches were left out into this one
@@ -83,9 +81,12 @@ class Journey:
     @property
     def num_batches(self) -> int:
         """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
-        if not self._running and self._next_place() != self._place:
-            return self._left(0, self.global_batch)
-        return self.batches_done + self.left
+        return self._left(0, self.global_batch) if self._begins else self.batches_done + self.left
+
+    @property
+    def behind(self) -> int:
+        """Global batches of `num_batches` that were handed or left out; none where a pass begins an epoch."""
+        return 0 if self._begins or self._place[1] == 0 else self.batches_done
 
     @property
     def held(self) -> bool:
@@ -162,9 +163,7 @@ class Journey:
         """
         legs = [leg for leg in self._legs_ahead() if leg.step <= step]
         if not legs:
-            raise LookupError(
-                f"step {step:,} is before step {self.legs[0].step:,}, the oldest that is known."
-            )
+            raise LookupError(f"step {step:,} is before step {self.legs[0].step:,}, the oldest known.")
         return self._along(legs[-1], step)
 
     def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[Leg]) -> None:
@@ -193,8 +192,10 @@ class Journey:
             self._go(place)
         self._held, self._since = False, None
 
-    def _keeps(self, epoch: int) -> bool:
-        return self._held and epoch == self._place[0]
+    @property
+    def _begins(self) -> bool:
+        """Whether the next thing to happen is the begin of an epoch."""
+        return not self._running and self._next_place() != self._place
 
     def _passed_by(self, epoch: int) -> bool:
         """Whether the rest of an epoch was left out, on the way to this place."""
@@ -203,7 +204,7 @@ class Journey:
     def _next_place(self) -> tuple[int, int]:
         """Return where the next pass begins."""
         if self._chosen is not None:
-            kept = self._keeps(self._chosen) or self._passed_by(self._chosen)
+            kept = (self._held and self._chosen == self._place[0]) or self._passed_by(self._chosen)
             return self._place if kept else (self._chosen, 0)
         if self.complete:
             return self._place[0] + 1, 0
@@ -219,10 +220,8 @@ class Journey:
     def _legs_ahead(self) -> list[Leg]:
         """Return the legs, and the one that would begin with the next pass."""
         if not self._running:
-            return [
-                *(leg for leg in self.legs if leg.step < self.step),
-                self._leg(self.step, self._next_place()),
-            ]
+            past = [leg for leg in self.legs if leg.step < self.step]
+            return [*past, self._leg(self.step, self._next_place())]
         if self._chosen is not None:
             return [*self.legs, self._leg(self.step + self.left, (self._chosen, 0))]
         return self.legs

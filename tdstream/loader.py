@@ -20,6 +20,7 @@ from tdstream.locate import Located, locate_step
 from tdstream.pipeline import Pipeline
 from tdstream.portable import legs_of, open_portable, portable_state
 from tdstream.quirks import hook_sampler, set_vital_silenced
+from tdstream.totals import TotalHint
 
 
 def loader(
@@ -56,18 +57,12 @@ def loader(
     Raises:
         TdstreamError: As `build`.
     """
+    pipeline = build(source, batch_size=batch_size, **build_options)
     return Loader(
-        build(source, batch_size=batch_size, **build_options),
-        num_workers=num_workers,
-        pin_memory=pin_memory,
-        device=device,
-        prefetch=prefetch,
-        prefetch_factor=prefetch_factor,
-        persistent_workers=persistent_workers,
-        multiprocessing_context=multiprocessing_context,
-        timeout=timeout,
-        worker_init_fn=worker_init_fn,
-    )
+        pipeline, num_workers=num_workers, pin_memory=pin_memory, device=device, prefetch=prefetch,
+        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+        multiprocessing_context=multiprocessing_context, timeout=timeout, worker_init_fn=worker_init_fn,
+    )  # fmt: skip
 
 
 class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
@@ -133,6 +128,10 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
     def __len__(self) -> int:
         """Batches of this epoch on this rank, equal on all ranks; after a load, those before it included."""
         return self._journey.num_batches
+
+    def total_hint(self) -> TotalHint:
+        """Return `len(self)`, and how many of those batches lie behind the running, or the next, pass."""
+        return TotalHint(kind="counted", total=len(self), done=self._journey.behind)
 
     @property
     def epoch(self) -> int:

@@ -44,3 +44,19 @@ def hook_sampler(sampler: Any, owner: _Owner, set_epoch: Callable[[_Owner, int],
             set_epoch(alive, epoch)
 
     sampler.set_epoch = hook
+
+
+def batches_before(loader: Any) -> int:
+    """Return the batches of its epoch that a loader's loaded state has behind it; 0 where none is to be seen.
+
+    A StatefulDataLoader keeps a loaded state until the next iter(); what it counts there has no interface.
+    """
+    state = getattr(loader, "next_iter_state", None)
+    if not isinstance(state, dict):
+        return 0
+    workers = state.get("_snapshot")
+    if isinstance(workers, dict):
+        numbers = [workers.get("_snapshot_step"), state.get("_steps_since_snapshot")]
+    else:
+        numbers = [state.get("_num_yielded")]
+    return sum(number if isinstance(number, int) else 0 for number in numbers)

@@ -1,0 +1,115 @@
+"""Measure who waits for whom: the trainer for data, or the data for the trainer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from tdstream.pipeline import Pipeline
+from tdstream.quantiles import Quantiles
+from tdstream.tally import bytes_in, tokens_in
+from tdstream.verdict import Feeding, Report
+
+_Item = TypeVar("_Item")
+
+_STARVED = 0.05  # of a step's time
+
+
+class DataMeter:
+    """Measures how long each step waits for its batch, in memory that does not grow with the steps.
+
+    Loop over `meter.watch(loader)` instead of `loader`, or hand the meter to `tdstream.progress(loader,
+    meter=meter)`; one meter may watch any number of passes, one after another. Then `meter.report()`.
+
+    A step is from asking for a batch to asking for the next one; its wait is the time until the batch is
+    there. Time is taken on the host: where a GPU still computes while the loop already asks for the next
+    batch, waits are those of the loop, and the GPU lost no more than that.
+
+    Args:
+        clock: Returns seconds; it never goes back.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.tokens = 0
+        """Tokens of all batches so far."""
+        self.waited_s = 0.0
+        """Time spent waiting, first steps and ends of passes included."""
+        self._waits = Quantiles()
+        self._seconds = self._wait_s = self._start_up_s = 0.0
+        self._starved = self._tokens = self._bytes = 0
+        self._feeding = Feeding()
+
+    def watch(self, loader: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield a loader's batches, and measure: one pass.
+
+        Args:
+            loader: Anything that yields batches; what tokens and bytes they hold, `tdstream.tally` says.
+        """
+        self._feeding = _feeding(loader)
+        asked = self.clock()
+        batches, first = iter(loader), True
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                self._edge(self.clock() - asked, waited=True)
+                return
+            given = self.clock()
+            self.waited_s += given - asked
+            tokens, size = tokens_in(batch), bytes_in(batch)  # now: the loop may take the batch apart
+            self.tokens += tokens
+            try:
+                yield batch
+            finally:  # a loop that is left has done its last step, too
+                over = self.clock()
+                if first:
+                    self._edge(over - asked, waited=False)
+                else:
+                    self._step(given - asked, over - asked, tokens, size)
+            asked, first = over, False
+
+    def report(self) -> Report:
+        """Return what was measured so far."""
+        seconds = self._seconds
+        return Report(
+            steps=len(self._waits),
+            seconds=seconds,
+            wait_s=self._wait_s,
+            start_up_s=self._start_up_s,
+            wait_p50_s=self._waits.at(0.5),
+            wait_p99_s=self._waits.at(0.99),
+            starved=self._starved / len(self._waits) if len(self._waits) else 0.0,
+            tokens_per_s=self._tokens / seconds if seconds else 0.0,
+            bytes_per_s=self._bytes / seconds if seconds else 0.0,
+            feeding=self._feeding,
+        )
+
+    def _step(self, wait_s: float, step_s: float, tokens: int, size: int) -> None:
+        self._waits.add(wait_s)
+        self._wait_s += wait_s
+        self._seconds += step_s
+        self._starved += wait_s > _STARVED * step_s
+        self._tokens += tokens
+        self._bytes += size
+
+    def _edge(self, seconds: float, *, waited: bool) -> None:
+        """Note the first step of a pass, or the wait for its end."""
+        self._start_up_s += seconds
+        if waited:
+            self.waited_s += seconds
+
+
+def _feeding(loader: Any) -> Feeding:
+    workers = getattr(loader, "num_workers", None)
+    return Feeding(
+        num_workers=workers if isinstance(workers, int) else None,
+        cores=_cores(),
+        tokenized=isinstance(getattr(loader, "dataset", loader), Pipeline),
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
