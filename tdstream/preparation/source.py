@@ -15,23 +15,23 @@ from datasets import Features, Value
 
 from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.fields import missing_of, names_in, parts_of, steps_to, types_of
+from tdstream.preparation.files import (
+    check_each_matches,
+    check_no_file_twice,
+    check_none_left_out,
+    check_one_format,
+    format_of,
+    is_pattern,
+    matching,
+    was_saved,
+)
 from tdstream.preparation.given import open_given
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import DEFAULT_DATA_NAME, PrepareOptions
 from tdstream.preparation.records import Facts, TextSource, missing_field
 from tdstream.preparation.segments import Segments, abandon, share_of
 
-_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".parquet": ("parquet", {}),
-    ".json": ("json", {}),
-    ".jsonl": ("json", {}),
-    ".ndjson": ("json", {}),
-    ".csv": ("csv", {}),
-    ".tsv": ("csv", {"sep": "\t"}),
-    ".txt": ("text", {}),
-}
 _BUILDERS = {"parquet", "json", "csv", "text"}
-_COMPRESSED = (".gz", ".zst", ".zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ def open_source(options: PrepareOptions, given: Any = None) -> TextSource:
     """
     request = _request(options) if given is None else None
     try:
+        if request is not None and was_saved(Path(request.path)):
+            given, request = datasets.load_from_disk(request.path), None
         return open_given(given, options) if request is None else _open(request, options)
     except (ConfigError, SourceError):
         raise
@@ -85,28 +87,24 @@ def _request(options: PrepareOptions) -> _Request:
     if options.dataset in _BUILDERS and options.data_files:
         return _Request(options.dataset, settings)
     if path.is_file():
-        return _file_request(path, options)
+        return _file_request([path], options)
     if path.is_dir():
         return _Request(str(path), settings)
+    if is_pattern(options.dataset):
+        return _file_request(matching(options.dataset), options)
     return _hub_request(options, settings)
 
 
-def _file_request(path: Path, options: PrepareOptions) -> _Request:
+def _file_request(files: list[Path], options: PrepareOptions) -> _Request:
     if options.data_files:
         raise ConfigError(
-            f"data_files chooses among the files of a dataset, but {path} is one file. Leave it out."
+            f"data_files chooses among the files of a dataset, but {options.dataset} names the files itself. "
+            f"Leave it out."
         )
-    name = path.name.lower()
-    for ending in _COMPRESSED:
-        name = name.removesuffix(ending)
-    if Path(name).suffix not in _FORMATS:
-        raise SourceError(
-            f"{path} is of no known kind; expected one of {', '.join(_FORMATS)}, also with "
-            f"{' or '.join(_COMPRESSED[:2])} behind it. Rename it, or pass its format as the dataset "
-            f"(json, parquet, csv, text) and the file in data_files."
-        )
-    builder, settings = _FORMATS[Path(name).suffix]
-    return _Request(builder, {**settings, "data_files": [glob.escape(str(path.absolute()))]})
+    builder, settings = format_of(files, options.dataset)
+    return _Request(
+        builder, {**settings, "data_files": [glob.escape(str(file.absolute())) for file in files]}
+    )
 
 
 def _hub_request(options: PrepareOptions, settings: dict[str, Any]) -> _Request:
@@ -128,8 +126,11 @@ def _hub_request(options: PrepareOptions, settings: dict[str, Any]) -> _Request:
 
 
 def _open(request: _Request, options: PrepareOptions) -> TextSource:
+    directory = Path(request.path)
+    if directory.is_dir() or request.path in _BUILDERS:
+        check_each_matches(options.data_files, directory if directory.is_dir() else Path())
     builder = request.builder()
-    _check_zstd(builder)
+    _check_files(builder, options)
     more = _settings_of(builder.name, options)
     if more:
         builder = request.builder(**more)
@@ -196,11 +197,25 @@ def _narrowed(
     return request.builder(**more).as_streaming_dataset(split=options.split)
 
 
-def _check_zstd(builder: Any) -> None:
+def _check_files(builder: Any, options: PrepareOptions) -> None:
     files = [str(file) for files in (builder.config.data_files or {}).values() for file in files]
+    directory = Path(options.dataset).expanduser()
+    if options.data_files:
+        check_one_format(files, "data_files")
+        check_no_file_twice(files, options.data_files)
+    elif directory.is_dir() and not options.data_name and not _is_described(directory):
+        check_none_left_out(directory, files)
     packed = next((file for file in files if file.endswith((".zst", ".zstd"))), None)
     if packed is not None and importlib.util.find_spec("zstandard") is None:
         raise SourceError(f"{packed} is compressed with zstd: pip install 'tdstream[zstd]'.")
+
+
+def _is_described(directory: Path) -> bool:
+    """Return whether a card says which files of a directory are its data."""
+    try:
+        return "data_files:" in (directory / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def _rows(builder: str, files: list[str]) -> list[int] | None:
