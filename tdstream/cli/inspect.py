@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdstream.cli.histogram import figure_class, plot_histogram, text_histogram
 from tdstream.cli.prepare import whole_number
 from tdstream.cli.verify import Loaded, add_corpus_arguments, bar, load
+from tdstream.corpus.doc_index import has_doc_index
 from tdstream.corpus.inventory import file_sizes, promised
 from tdstream.corpus.meta import DTYPES, CorpusMeta
 from tdstream.corpus.report import Findings
@@ -32,7 +33,8 @@ def add_parser(commands: Any) -> None:
         "inspect",
         help="print what a corpus is, and what is in it",
         description="Print the shards, type, tokens, documents and tokenizer of a corpus, the first document "
-        "and some random ones, and how long documents are. All tokens are read once.",
+        "and some random ones, and how long documents are. All tokens are read once; where there is an index "
+        "of document ends, only that is.",
     )
     parser.add_argument(
         "--documents", type=whole_number, default=2, help="random documents to show (default 2)"
@@ -150,6 +152,7 @@ def _documents(found: Overview) -> str:
         return "not known (no end-of-text id; pass --eos)"
     counted, promised_number = found.lengths.documents, found.meta.num_documents
     text = f"{counted:,}"
+    text += " (by their index)" * has_doc_index(found.meta)
     if promised_number not in (-1, counted):
         text += f" (meta.json says {promised_number:,})"
     return text + (

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tdstream.corpus.doc_index import has_doc_index, read_ends
 from tdstream.corpus.documents import Document, DocumentScan
 from tdstream.corpus.lengths import LengthStatistics
 from tdstream.corpus.meta import DTYPES, CorpusMeta
@@ -63,6 +64,7 @@ class Overview:
             "encoder": meta.encoder,
             "eos_token_id": meta.eos_token_id,
             "num_documents": meta.num_documents if known else None,
+            "doc_index": has_doc_index(meta),
             "open_tokens": self.open_tokens,
             "lengths": None if self.lengths is None else asdict(self.lengths),
             "documents": [asdict(excerpt) for excerpt in self.excerpts],
@@ -79,7 +81,7 @@ def overview(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> Overview:
-    """Read a corpus once, in bounded memory.
+    """Read a corpus once, in bounded memory; of a corpus with an index of document ends only that.
 
     Args:
         directory: The corpus directory.
@@ -96,10 +98,7 @@ def overview(
         lengths, rest = None, meta.total_tokens
     else:
         scan = DocumentScan(meta.eos_token_id, samples=documents, seed=seed)
-        for piece in files.pieces(piece_bytes):
-            scan.feed(piece)
-            if advance is not None:
-                advance(piece.nbytes)
+        _feed(scan, files, meta, piece_bytes, advance or _ignore)
         rest = scan.rest
         scan.finish()
         first = [] if scan.first_document is None else [scan.first_document]
@@ -107,6 +106,27 @@ def overview(
         lengths = scan.lengths.statistics()
     excerpts = [_excerpt(files, document, tokenizer) for document in shown]
     return Overview(directory=str(directory), meta=meta, lengths=lengths, open_tokens=rest, excerpts=excerpts)
+
+
+def _feed(
+    scan: DocumentScan,
+    files: TokenFiles,
+    meta: CorpusMeta,
+    piece_bytes: int,
+    advance: Callable[[int], object],
+) -> None:
+    if has_doc_index(meta):
+        for chunk in meta.chunks:
+            scan.feed_ends(read_ends(files.directory, meta, chunk.file) - 1, chunk.tokens)
+            advance(chunk.tokens * files.dtype.itemsize)
+        return
+    for piece in files.pieces(piece_bytes):
+        scan.feed(piece)
+        advance(piece.nbytes)
+
+
+def _ignore(num_bytes: int) -> None:  # noqa: ARG001
+    return
 
 
 def _excerpt(files: TokenFiles, document: Document, tokenizer: Any) -> Excerpt:

@@ -74,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the corpus in output_path when the new one is complete",
     )
+    flag(
+        "--no_doc_index",
+        dest="doc_index",
+        action="store_false",
+        help="write no index of document ends beside the chunks",
+    )
     flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
     flag("--resume", action="store_true", help="go on with an unfinished preparation, if there is one")
     flag("--num_proc", type=whole_number, default=1, help="processes that tokenize")

@@ -1,4 +1,4 @@
-"""Write one shard durably: temporary name, fsync, rename."""
+"""Write one file of a corpus durably: temporary name, fsync, rename."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 
 class ChunkFile:
-    """One shard that is being written under a temporary name."""
+    """One file that is being written under a temporary name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.num_tokens = 0
+        self.num_items = 0
         self._temporary = path.with_name(path.name + ".tmp")
         # Unbuffered: a buffer that did not reach a full disk would be written once more when it is closed.
         self._file = self._temporary.open("wb", buffering=0)
@@ -29,12 +29,12 @@ class ChunkFile:
         return f"sha256:{self._hash.hexdigest()}"
 
     def write(self, stored: NDArray[Any]) -> None:
-        """Write ids that are already in the storage type, shape [num_tokens]."""
+        """Write numbers that are already in the storage type, shape [num_items]."""
         content = np.ascontiguousarray(stored).data.cast("B")
         self._hash.update(content)
         while content:
             content = content[self._file.write(content) :]
-        self.num_tokens += len(stored)
+        self.num_items += len(stored)
 
     def commit(self) -> None:
         """Make the bytes durable and give them their name."""

@@ -1,4 +1,4 @@
-"""Find the documents of a token stream by their end-of-text tokens, while it passes by."""
+"""Find the documents of a token stream by the tokens that end them, while it passes by."""
 
 from __future__ import annotations
 
@@ -53,8 +53,17 @@ class DocumentScan:
 
     def feed(self, tokens: Tokens) -> None:
         """Take the next tokens of the stream, shape [num_tokens]."""
-        ends = np.flatnonzero(tokens == self._eos_token_id) + self.position
-        self.position += len(tokens)
+        self.feed_ends(np.flatnonzero(tokens == self._eos_token_id), len(tokens))
+
+    def feed_ends(self, eos_places: NDArray[np.int64], num_tokens: int) -> None:
+        """Take note of the next tokens of the stream where it is known which of them end documents.
+
+        Args:
+            eos_places: Places of these end-of-text tokens among the next tokens, ascending.
+            num_tokens: How many tokens pass by.
+        """
+        ends = eos_places + self.position
+        self.position += num_tokens
         self.eos_tokens += len(ends)
         begins = np.concatenate([[self._begin], ends[:-1] + 1])[: len(ends)]
         if len(ends):

@@ -3,7 +3,8 @@
 A journal is a text file of JSON lines, in the directory of the shards that it tells of::
 
     {"tdstream_journal": 1, "plan": {...}, "identity": {...}}      what is being prepared; decides the bytes
-    {"file": "chunk_000000.bin", "tokens": 100, "checksum": "sha256:...", "note": {...}}
+    {"file": "chunk_000000.bin", "tokens": 100, "checksum": "sha256:...", "note": {...},
+     "documents": 7, "ends_checksum": "sha256:..."}                the last two where there is an index
     ...
     {"done": true}                                                 only where nothing is left to be written
 
@@ -17,7 +18,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tdstream.corpus.meta import Chunk, CorpusMeta, fsync_directory
 from tdstream.errors import CorpusError
@@ -28,6 +29,13 @@ _VERSION_KEY = "tdstream_journal"
 _DONE = b'{"done":true}\n'
 
 
+class Index(NamedTuple):
+    """The index of the documents that end in a shard."""
+
+    documents: int
+    checksum: str
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One shard that is safe."""
@@ -36,6 +44,7 @@ class Entry:
     checksum: str
     note: dict[str, Any]
     """What the writer's caller wants to know when it goes on behind this shard."""
+    index: Index | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +112,8 @@ class Journal:
         """Take note of a shard that is durable under its name."""
         chunk = entry.chunk
         content = {"file": chunk.file, "tokens": chunk.tokens, "checksum": entry.checksum, "note": entry.note}
+        if entry.index is not None:
+            content |= {"documents": entry.index.documents, "ends_checksum": entry.index.checksum}
         self._write(content)
 
     def finish(self) -> None:
@@ -213,12 +224,16 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
 def _record(lines: list[dict[str, Any]], num_bytes: int) -> Record:
     header, *rest = lines
     done = bool(rest) and rest[-1].get("done") is True
-    entries = [
-        Entry(Chunk(str(line["file"]), int(line["tokens"])), str(line["checksum"]), dict(line["note"]))
-        for line in (rest[:-1] if done else rest)
-    ]
+    entries = [_entry(line) for line in (rest[:-1] if done else rest)]
     plan, identity = dict(header["plan"]), dict(header["identity"])
     return Record(plan=plan, identity=identity, entries=entries, done=done, num_bytes=num_bytes)
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    chunk = Chunk(str(line["file"]), int(line["tokens"]))
+    indexed = "documents" in line
+    index = Index(int(line["documents"]), str(line["ends_checksum"])) if indexed else None
+    return Entry(chunk, str(line["checksum"]), dict(line["note"]), index)
 
 
 def _damaged(path: Path, what: str) -> CorpusError:

@@ -7,10 +7,11 @@ can be started again: a shard has its old name or its new one.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.corpus.doc_index import ends_name
 from tdstream.corpus.journal import Entry, Record, changed, read_journal
 from tdstream.corpus.locks import take_lock
 from tdstream.corpus.meta import (
@@ -110,9 +111,11 @@ def _merged(output: Path, records: list[Record]) -> Merged:
     entries: list[Entry] = []
     for task, record in enumerate(records):
         for entry in record.entries:
-            name = chunk_name(len(entries))
-            _rename(task_directory(output, task) / entry.chunk.file, staging / name)
-            entries.append(Entry(Chunk(name, entry.chunk.tokens), entry.checksum, entry.note))
+            name, directory = chunk_name(len(entries)), task_directory(output, task)
+            _rename(directory / entry.chunk.file, staging / name)
+            if entry.index is not None:
+                _rename(directory / ends_name(entry.chunk.file), staging / ends_name(name))
+            entries.append(replace(entry, chunk=Chunk(name, entry.chunk.tokens)))
     if not entries:
         raise CorpusError(f"The tasks in {output} have written no token; a corpus holds at least one.")
     num_documents = sum(record.num_documents for record in records)

@@ -3,13 +3,18 @@
 The format, in the directory of a corpus::
 
     chunk_000000.bin ...   token ids, raw little-endian uint16 or uint32, no header
+    chunk_000000.ends ...  the document index: for each document that ends in the chunk of that name, the
+                           place in the chunk just behind its end-of-text token (1 to the chunk's tokens),
+                           ascending; raw little-endian int64, as token positions are everywhere here
     meta.json              the keys below; written last, so a directory that has it is complete
     .preparing/            only while a preparation runs: shards that are not yet part of the corpus
 
 Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_path, is_fast, dtype,
 eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens. Keys that tdstream adds
 and that other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder, num_documents,
-chunk_checksums (file name -> "sha256:..." of its bytes).
+chunk_checksums (file name -> "sha256:..." of its bytes). Where there is a document index, also: doc_index
+({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (file name of the chunk -> documents
+that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index).
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ from tdstream.errors import CorpusError
 META_FILE = "meta.json"
 STAGING_DIR = ".preparing"
 FORMAT_VERSION = 1
+DOC_INDEX: dict[str, Any] = {"version": 1, "suffix": ".ends", "dtype": "int64"}
+"""What meta.json says where each chunk has a document index. Other versions are as if there were none."""
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 """The storage types, by the name that meta.json uses."""
 
@@ -70,6 +77,12 @@ class CorpusMeta:
     num_documents: int = -1
     """-1 where unknown."""
     chunk_checksums: dict[str, str] = field(default_factory=dict)
+    doc_index: dict[str, Any] = field(default_factory=dict)
+    """`DOC_INDEX`, or empty where there is no index of document ends."""
+    chunk_documents: dict[str, int] = field(default_factory=dict)
+    """Chunk -> documents that end in it; of a corpus with an index."""
+    doc_index_checksums: dict[str, str] = field(default_factory=dict)
+    """Chunk -> checksum of its index; of a corpus with an index."""
 
     @property
     def total_tokens(self) -> int:
@@ -93,7 +106,11 @@ class CorpusMeta:
             "encoder": self.encoder,
             "num_documents": self.num_documents,
             "chunk_checksums": dict(self.chunk_checksums),
+            **({name: dict(getattr(self, name)) for name in _INDEX_KEYS} if self.doc_index else {}),
         }
+
+
+_INDEX_KEYS = ("doc_index", "chunk_documents", "doc_index_checksums")
 
 
 def read_meta(path: Path) -> CorpusMeta:
@@ -126,10 +143,11 @@ def read_meta(path: Path) -> CorpusMeta:
 def _parse(content: dict[str, Any]) -> CorpusMeta:
     known = {name: content[name] for name in CorpusMeta.__dataclass_fields__ if content.get(name) is not None}
     chunks = tuple([Chunk(chunk["file"], chunk["tokens"]) for chunk in content["chunks"]])
-    checksums = content.get("chunk_checksums") or {}
-    if not all(isinstance(value, str) for value in checksums.values()):
-        raise TypeError("chunk_checksums are texts")
-    numbers = [*(chunk.tokens for chunk in chunks), content.get("format_version") or 0]
+    for name in ("chunk_checksums", "doc_index_checksums"):
+        if not all(isinstance(value, str) for value in (content.get(name) or {}).values()):
+            raise TypeError(f"{name} are texts")
+    documents = (content.get("chunk_documents") or {}).values()
+    numbers = [*(chunk.tokens for chunk in chunks), *documents, content.get("format_version") or 0]
     if not all(type(number) is int for number in [*numbers, content.get("total_tokens") or 0]):
         raise TypeError("tokens, total_tokens and format_version are whole numbers")
     return CorpusMeta(**{**known, "dtype": str(content["dtype"]), "chunks": chunks})

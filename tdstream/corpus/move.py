@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tdstream.corpus.doc_index import file_names
 from tdstream.corpus.journal import JOURNAL_FILE
 from tdstream.corpus.locks import LOCK_FILE
 from tdstream.corpus.meta import META_FILE, STAGING_DIR, fsync_directory, read_meta
@@ -29,7 +30,7 @@ def finish_move(output: Path) -> None:
     _close_journals(staging)
     (output / META_FILE).unlink(missing_ok=True)
     fsync_directory(output)
-    names = {chunk.file for chunk in meta.chunks}
+    names = file_names(meta)
     for name in sorted(names):
         if (staging / name).exists():
             os.replace(staging / name, output / name)

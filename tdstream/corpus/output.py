@@ -12,8 +12,11 @@ from pathlib import Path
 from tdstream.corpus.meta import META_FILE, STAGING_DIR, read_meta
 from tdstream.errors import CorpusError, OutputError
 
-CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.bin")
-STAGED_PATTERN = re.compile(r"chunk_\d{6,}\.bin(\.tmp)?|meta\.json(\.tmp)?|journal\.jsonl(\.tmp)?|lock")
+CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.(bin|ends)")
+"""Names of shards and of their indices of document ends."""
+STAGED_PATTERN = re.compile(
+    r"chunk_\d{6,}\.(bin|ends)(\.tmp)?|meta\.json(\.tmp)?|journal\.jsonl(\.tmp)?|lock"
+)
 """Names that a preparation gives to files in its staging directory."""
 TASK_PATTERN = re.compile(r"task_\d{5,}")
 """Names of the directories in it where several tasks have one each."""

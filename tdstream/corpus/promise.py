@@ -30,6 +30,9 @@ _FIELDS: dict[str, type] = {
     "encoder": str,
     "num_documents": int,
     "chunk_checksums": dict,
+    "doc_index": dict,
+    "chunk_documents": dict,
+    "doc_index_checksums": dict,
 }
 _TYPE_NAMES = {int: "a whole number", str: "a text", dict: "an object"}
 

@@ -18,7 +18,7 @@ from tdstream.preparation.blocks import Overlapped
 from tdstream.preparation.complete import complete_result
 from tdstream.preparation.encoder import Encoder
 from tdstream.preparation.encoder_choice import choose_encoder
-from tdstream.preparation.identity import identity_of
+from tdstream.preparation.identity import as_begun, identity_of
 from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
@@ -60,6 +60,7 @@ def prepare_corpus(
     """
     output, task = options.output_path, options.task
     check_output(output, overwrite=options.overwrite, resume=options.resume, task=task)
+    options = as_begun(options)
     inputs = inputs or Inputs()
     tokenizer = inputs.tokenizer
     tokenizer = load_tokenizer(options.tokenizer) if tokenizer is None else own_tokenizer(tokenizer)
@@ -182,7 +183,8 @@ def _write(blocks: Iterable[Block], writer: CorpusWriter, ledger: Ledger, observ
 
 
 def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger) -> None:
-    writer.append(ledger.rest_of(block), lambda num_written: ledger.note(block, num_written))
+    ids, ends = ledger.rest_of(block)
+    writer.append(ids, lambda num_written: ledger.note(block, num_written), ends=ends)
     ledger.end(block)
 
 

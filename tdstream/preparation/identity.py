@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta
+from tdstream.corpus.unfinished import unfinished
 from tdstream.preparation.options import PrepareOptions
+
+logger = logging.getLogger(__name__)
 
 
 def identity_of(
@@ -41,7 +46,21 @@ def identity_of(
         "task": options.task,
         "files": _digest(files),
         **({"given": given} if given else {}),
+        **({"doc_index": True} if options.doc_index else {}),  # Older journals know nothing of it.
     }
+
+
+def as_begun(options: PrepareOptions) -> PrepareOptions:
+    """Return the options of a preparation that goes on: without an index where it was begun without one.
+
+    Args:
+        options: What was asked for.
+    """
+    record = unfinished(options.output_path, options.task) if options.resume else None
+    if record is None or not options.doc_index or record.identity.get("doc_index"):
+        return options
+    logger.info("The unfinished preparation has no index of document ends; it goes on without one.")
+    return replace(options, doc_index=False)
 
 
 def _digest(files: Iterable[str]) -> dict[str, Any]:

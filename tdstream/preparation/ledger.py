@@ -83,8 +83,8 @@ class Ledger:
             )
         return ledger
 
-    def rest_of(self, block: Block) -> NDArray[Any]:
-        """Return the tokens of a block that are not safe yet.
+    def rest_of(self, block: Block) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the tokens of a block that are not safe yet, and where documents end among them.
 
         Args:
             block: The next one.
@@ -98,7 +98,7 @@ class Ledger:
                 f"The document to go on with has {first:,} tokens, but {self._partial:,} of it were written. "
                 f"The dataset has changed; pass --overwrite without --resume to begin again."
             )
-        return block.ids[self._partial :]
+        return block.ids[self._partial :], block.documents.ends - self._partial
 
     def note(self, block: Block, num_written: int) -> dict[str, Any]:
         """Return what the journal is to say of a shard that ends inside a block.

@@ -39,6 +39,8 @@ class PrepareOptions:
     """Records to read at most; None means all."""
     overwrite: bool = False
     """Replace a corpus that lies in output_path, once the new one is complete."""
+    doc_index: bool = True
+    """Write beside each shard an index of the documents that end in it."""
     skip_bad: bool = False
     """Count records that hold no text and go on, instead of stopping."""
     resume: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from tdstream.corpus.meta import DTYPES, CorpusMeta, storage_dtype
+from tdstream.corpus.meta import DOC_INDEX, DTYPES, CorpusMeta, storage_dtype
 from tdstream.errors import TokenizerError
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import PrepareOptions
@@ -160,6 +160,7 @@ def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
         tokenizer_name_or_path=options.tokenizer,
         is_fast=bool(tokenizer.is_fast),
         tokens_per_chunk=options.tokens_per_chunk,
+        doc_index=dict(DOC_INDEX) if options.doc_index else {},
         tokenizer_fingerprint=fingerprint(tokenizer),
         vocab_size=vocab_size,
     )

@@ -1,0 +1,183 @@
+"""Cut a stream of token ids into shards of one size in a directory, each with an index of document ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.chunkfile import ChunkFile
+from tdstream.corpus.doc_index import ENDS_DTYPE, ends_name
+from tdstream.corpus.journal import Entry, Index, Journal
+from tdstream.corpus.meta import DTYPES, Chunk, CorpusMeta, chunk_name, fsync_directory
+from tdstream.corpus.output import check_room
+from tdstream.errors import CorpusError
+
+Note = Callable[[int], dict[str, Any]]
+"""Says, of the tokens of one `append` that have been written, what the journal is to say of the shard."""
+
+
+class OpenShard:
+    """A shard that is being written, and its index."""
+
+    def __init__(self, path: Path, *, indexed: bool) -> None:
+        """Open both files.
+
+        Args:
+            path: The shard's.
+            indexed: Whether it has an index.
+        """
+        self._tokens = ChunkFile(path)
+        self._ends: ChunkFile | None = None
+        try:
+            if indexed:
+                self._ends = ChunkFile(path.with_name(ends_name(path.name)))
+        except OSError:
+            self._tokens.abandon()
+            raise
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens written so far."""
+        return self._tokens.num_items
+
+    def write(self, stored: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        """Write ids.
+
+        Args:
+            stored: In the storage type, shape [num_tokens].
+            ends: Where documents end among them, shape [num_documents].
+        """
+        if self._ends is not None and len(ends):
+            self._ends.write((ends + self.num_tokens).astype(ENDS_DTYPE))
+        self._tokens.write(stored)
+
+    def commit(self, note: dict[str, Any]) -> Entry:
+        """Make both files durable, give them their names and return what a journal says of them.
+
+        Args:
+            note: What the journal is to say besides.
+        """
+        index = None
+        if self._ends is not None:
+            self._ends.commit()
+            index = Index(self._ends.num_items, self._ends.checksum)
+        self._tokens.commit()
+        chunk = Chunk(self._tokens.path.name, self.num_tokens)
+        return Entry(chunk, self._tokens.checksum, note, index)
+
+    def abandon(self) -> None:
+        """Give the room of both files back."""
+        self._tokens.abandon()
+        if self._ends is not None:
+            self._ends.abandon()
+
+
+class ShardWriter:
+    """Writes shards, all of one size but the last; a journal, if there is one, is told which are safe."""
+
+    def __init__(
+        self,
+        directory: Path,
+        plan: CorpusMeta,
+        *,
+        entries: Iterable[Entry] = (),
+        journal: Journal | None = None,
+    ) -> None:
+        """Begin, or go on behind shards that are safe.
+
+        Args:
+            directory: Where they lie.
+            plan: Says how to write: dtype, tokens_per_chunk, and whether there is an index.
+            entries: Those that are safe.
+            journal: Told of each shard.
+        """
+        self.entries = list(entries)
+        """The shards that are safe, in their order."""
+        self._directory = directory
+        self._plan = plan
+        self._dtype = DTYPES[plan.dtype]
+        self._journal = journal
+        self._open: OpenShard | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens written so far."""
+        begun = self._open.num_tokens if self._open else 0
+        return sum(entry.chunk.tokens for entry in self.entries) + begun
+
+    def append(self, token_ids: NDArray[Any], ends: NDArray[np.int64], note: Note | None = None) -> None:
+        """Write token ids behind those already written, cutting shards wherever they are full.
+
+        Args:
+            token_ids: Integers, shape [num_tokens].
+            ends: Where documents end among them, just behind their end-of-text tokens, ascending.
+            note: Asked whenever a shard is full, with the number of these tokens that are written by then.
+
+        Raises:
+            CorpusError: If an id is negative or does not fit the storage type; none of them is written then.
+            OSError: If there is no room left, or the place cannot be written.
+        """
+        stored = self._stored(token_ids)
+        start = 0
+        while start < len(stored):
+            shard = self._shard()
+            stop = min(start + self._plan.tokens_per_chunk - shard.num_tokens, len(stored))
+            first, last = np.searchsorted(ends, [start, stop], side="right")
+            shard.write(stored[start:stop], ends[first:last] - start)
+            start = stop
+            if shard.num_tokens == self._plan.tokens_per_chunk:
+                self.close(note(stop) if note else {})
+
+    def close(self, note: dict[str, Any]) -> None:
+        """End the shard that is being written, if there is one.
+
+        Args:
+            note: What the journal is to say of it.
+        """
+        if self._open is not None:
+            entry = self._open.commit(note)
+            if self._journal is not None:
+                fsync_directory(self._directory)  # The names have to be as durable as what tells of them.
+                self._journal.add(entry)
+            self.entries.append(entry)
+            self._open = None
+
+    def abandon(self) -> None:
+        """Remove the shard that is being written."""
+        if self._open is not None:
+            self._open.abandon()
+
+    def _shard(self) -> OpenShard:
+        if self._open is None:
+            size = self._plan.tokens_per_chunk
+            if self.entries and self.entries[-1].chunk.tokens != size:
+                raise CorpusError(
+                    f"{self._directory} was complete up to its last, shorter chunk, and now there is "
+                    f"more to write: the dataset has grown. Begin again with --overwrite."
+                )
+            indices = (entry.index.documents for entry in self.entries if entry.index is not None)
+            room = size * self._dtype.itemsize + max(indices, default=0) * ENDS_DTYPE.itemsize
+            check_room(self._directory, room)
+            path = self._directory / chunk_name(len(self.entries))
+            self._open = OpenShard(path, indexed=bool(self._plan.doc_index))
+        return self._open
+
+    def _stored(self, token_ids: NDArray[Any]) -> NDArray[Any]:
+        """Return the ids in the storage type, after checking that each survives the change."""
+        if token_ids.dtype.kind not in "iu":
+            raise CorpusError(f"Token ids must be integers, got an array of {token_ids.dtype}.")
+        if len(token_ids) == 0:
+            return token_ids.astype(self._dtype)
+        lowest, highest = int(token_ids.min()), int(token_ids.max())
+        limit = int(np.iinfo(self._dtype).max)
+        if lowest < 0 or highest > limit:
+            raise CorpusError(
+                f"Token id {lowest if lowest < 0 else highest:,} does not fit {self._plan.dtype} "
+                f"(0 to {limit:,}), the type for a vocabulary of {self._plan.vocab_size:,}. "
+                f"The tokenizer gives ids beyond the size that it states; use one that agrees with itself."
+            )
+        return token_ids.astype(self._dtype, copy=False)
