@@ -19,7 +19,7 @@ def check_checksums(meta: CorpusMeta, contents: Contents, damaged: set[str], fin
         findings: Told about differences.
     """
     promised = {chunk.file: meta.chunk_checksums.get(chunk.file) for chunk in meta.chunks}
-    expected = {file: checksum for file, checksum in promised.items() if _known(checksum)}
+    expected = {file: checksum for file, checksum in promised.items() if is_known(checksum)}
     if len(expected) < len(promised):
         missing = len(promised) - len(expected)
         findings.unchecked.append(f"bytes of {missing:,} chunks: there is no checksum for them")
@@ -37,7 +37,8 @@ def check_checksums(meta: CorpusMeta, contents: Contents, damaged: set[str], fin
     findings.faults = [fault for fault in findings.faults if fault not in explained]
 
 
-def _known(checksum: object) -> bool:
+def is_known(checksum: object) -> bool:
+    """Return whether a checksum is of the kind that can be compared."""
     return isinstance(checksum, str) and checksum.startswith(ALGORITHM)
 
 

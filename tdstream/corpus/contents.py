@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tdstream.corpus.doc_index import ends_name
 from tdstream.corpus.documents import DocumentScan
+from tdstream.corpus.index_checks import EndsCheck
 from tdstream.corpus.meta import DTYPES, Chunk, CorpusMeta
 from tdstream.corpus.report import Findings
 from tdstream.corpus.tokens import Tokens, as_tokens, byte_pieces
@@ -55,6 +57,8 @@ class Contents:
     bad_ids: dict[str, BadIds] = field(default_factory=dict)
     last_token: int | None = None
     """The last token of the corpus; None if the last shard is damaged."""
+    ends: dict[str, EndsCheck] = field(default_factory=dict)
+    """Shard -> what was seen of its index of document ends; of the shards that have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +70,8 @@ class ContentsReader:
     sizes: dict[str, int]
     damaged: set[str]
     """Shards whose size is wrong: their tokens stand at no certain place. Unreadable ones are added."""
+    indexed: frozenset[str]
+    """Shards with an index of document ends that has the right size."""
     vocab_size: int
     """Ids are to be below; 0 where unknown."""
     piece_bytes: int
@@ -97,6 +103,7 @@ class ContentsReader:
     def _read_chunk(self, chunk: Chunk, contents: Contents) -> None:
         digest = hashlib.sha256()
         bad, place = BadIds(), 0
+        ends = self._index_of(chunk, contents)
         dtype: np.dtype[Any] | None = DTYPES.get(self.meta.dtype)
         for piece in byte_pieces(self.directory / chunk.file, self.piece_bytes):
             if chunk.file in self.meta.chunk_checksums:
@@ -104,12 +111,22 @@ class ContentsReader:
             if dtype is not None:
                 tokens = as_tokens(piece, dtype)
                 self._look_at(tokens, place, bad, contents, counted=chunk.file not in self.damaged)
+                if ends is not None and self.meta.eos_token_id is not None:
+                    ends.feed(tokens, place, self.meta.eos_token_id)
                 place += len(tokens)
             if self.advance is not None:
                 self.advance(len(piece))
         contents.digests[chunk.file] = ALGORITHM + digest.hexdigest()
         if bad.count:
             contents.bad_ids[chunk.file] = bad
+
+    def _index_of(self, chunk: Chunk, contents: Contents) -> EndsCheck | None:
+        """Open the index of a shard; None if there is none to compare its tokens with."""
+        if chunk.file not in self.indexed:
+            return None
+        check = EndsCheck.of(self.directory / ends_name(chunk.file), chunk.tokens)
+        contents.ends[chunk.file] = check
+        return None if chunk.file in self.damaged else check
 
     def _look_at(self, tokens: Tokens, place: int, bad: BadIds, contents: Contents, *, counted: bool) -> None:
         if self.vocab_size > 0:

@@ -34,6 +34,11 @@ _FIELDS: dict[str, type] = {
     "chunk_documents": dict,
     "doc_index_checksums": dict,
 }
+_PER_CHUNK = {
+    "chunk_checksums": "a checksum",
+    "chunk_documents": "a number of documents",
+    "doc_index_checksums": "a checksum of an index",
+}
 _TYPE_NAMES = {int: "a whole number", str: "a text", dict: "an object"}
 
 
@@ -126,8 +131,10 @@ def _contradictions(content: dict[str, Any], meta: CorpusMeta, findings: Finding
     total = content.get("total_tokens", meta.total_tokens)
     if total != meta.total_tokens or not _is_whole(total):
         wrong(f"promises total_tokens {_shown(total)}, its chunks add up to {meta.total_tokens:,}.")
-    for file in sorted(meta.chunk_checksums.keys() - {chunk.file for chunk in meta.chunks}):
-        wrong(f"has a checksum for {file}, which it does not list.")
+    listed = {chunk.file for chunk in meta.chunks}
+    for name, what in _PER_CHUNK.items():
+        for file in sorted(getattr(meta, name).keys() - listed):
+            wrong(f"has {what} for {file}, which it does not list.")
     _vocabulary(meta, wrong, findings)
 
 

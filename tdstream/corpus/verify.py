@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tdstream.corpus.checks import check_checksums, check_documents, check_ids
+from tdstream.corpus.checks import check_checksums, check_documents, check_ids, is_known
 from tdstream.corpus.contents import Contents, ContentsReader
 from tdstream.corpus.documents import DocumentScan
+from tdstream.corpus.index_checks import check_index, check_index_files
 from tdstream.corpus.inventory import check_dtype, check_sizes, check_staging, file_sizes, promised
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta
 from tdstream.corpus.report import Fault, Findings, Report
@@ -68,6 +69,7 @@ def verify_corpus(
     damaged = check_sizes(meta, sizes, findings)
     if META_FILE in sizes:
         findings.checked.append(f"sizes: {len(meta.chunks) - len(damaged):,} of {len(meta.chunks):,} chunks")
+    indexed = check_index_files(meta, sizes, findings)
     if fast:
         findings.unchecked.append("contents of the shards: only names and sizes were asked for")
         return _report(directory, fast, meta, None, findings)
@@ -80,6 +82,7 @@ def verify_corpus(
         meta=meta,
         sizes=sizes,
         damaged=damaged,
+        indexed=indexed,
         vocab_size=meta.vocab_size or (known.num_ids if known else 0),
         piece_bytes=piece_bytes,
         advance=advance,
@@ -97,9 +100,17 @@ def _check_contents(
     check_checksums(reader.meta, contents, reader.damaged, findings)
     check_ids(reader.meta, contents, reader.vocab_size, findings)
     check_documents(reader.meta, contents, reader.damaged, findings)
+    check_index(reader.meta, contents.ends, _faulty(reader.meta, contents, findings), findings)
     if known is not None:
         check_tokenizer(reader.meta, known, findings)
         _check_samples(reader.directory, reader.meta, contents, known, findings)
+
+
+def _faulty(meta: CorpusMeta, contents: Contents, findings: Findings) -> set[str]:
+    """Return the shards that hold what they should not, as far as is known."""
+    expected = {file: checksum for file, checksum in meta.chunk_checksums.items() if is_known(checksum)}
+    other = {file for file, digest in contents.digests.items() if expected.get(file, digest) != digest}
+    return other | {fault.file for fault in findings.faults}
 
 
 def _with_eos(meta: CorpusMeta, eos_token_id: int | None, tokenizer: Any) -> CorpusMeta:

@@ -206,8 +206,8 @@ def _report(ledger: Ledger) -> None:
     counts = ledger.counts
     if counts.with_eos:
         logger.warning(
-            "%s of %s documents hold the end-of-text token in their own text; readers cannot tell it "
-            "from the end of a document.",
+            "%s of %s documents hold the end-of-text token in their own text; without an index of document "
+            "ends, readers cannot tell it from the end of a document.",
             f"{counts.with_eos:,}",
             f"{counts.documents:,}",
         )

@@ -52,8 +52,8 @@ def test_json(clean: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[st
     assert printed.err == ""
     assert list(found) == [
         "directory", "dtype", "tokens", "bytes", "chunks", "tokenizer", "tokenizer_fingerprint",
-        "tokenizer_problem", "vocab_size", "encoder", "eos_token_id", "num_documents", "open_tokens",
-        "lengths", "documents",
+        "tokenizer_problem", "vocab_size", "encoder", "eos_token_id", "num_documents", "doc_index",
+        "open_tokens", "lengths", "documents",
     ]  # fmt: skip
     size = len(corpus_bytes(clean))
     assert (found["dtype"], found["tokens"], found["bytes"]) == ("uint16", size // 2, size)
@@ -83,7 +83,7 @@ def test_text(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     assert lines[0] == str(clean)
     assert "             chunk_000000.bin  100 tokens" in lines
-    assert "  documents  12" in lines
+    assert "  documents  12 (by their index)" in lines
     assert "  eos        0" in lines
     first = lines.index(f"document 0: {lengths_of(clean)[0]} tokens from 0")
     assert lines[first + 1] == "  'the first one'"

@@ -143,7 +143,8 @@ class TestMain:
 
         assert main(arguments) == 1
         assert (
-            "is not empty (it holds chunk_000000.bin, meta.json). Pass --overwrite" in capsys.readouterr().err
+            "is not empty (it holds chunk_000000.bin, chunk_000000.ends, meta.json). Pass"
+            in capsys.readouterr().err
         )
         assert corpus_bytes(tmp_path / "out") == before
 
@@ -190,7 +191,7 @@ class TestMain:
     ) -> None:
         """Ctrl-C is one line and exit code 130, and nothing is left."""
 
-        def interrupted(*_: object) -> None:
+        def interrupted(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(CorpusWriter, "append", interrupted)
@@ -212,10 +213,10 @@ class TestMain:
         arguments += ["--tokens_per_chunk", "2", "--batch_size", "1", "--encoder", "hf"]
         real = CorpusWriter.append
 
-        def interrupted(self: CorpusWriter, *given: object) -> None:
+        def interrupted(self: CorpusWriter, *given: object, **named: object) -> None:
             if self.num_tokens:
                 raise KeyboardInterrupt
-            real(self, *given)
+            real(self, *given, **named)
 
         with monkeypatch.context() as patch:
             patch.setattr(CorpusWriter, "append", interrupted)

@@ -28,7 +28,15 @@ from tdstream.preparation.tokenizer import fingerprint
 
 TEXTS = [f'{{"number": {number}}}' for number in range(20)] + ["json and more text, " * 25, "", "the last"]
 CHUNK_TOKENS = 50
-NEW_KEYS = ("format_version", "tokenizer_fingerprint", "vocab_size", "num_documents", "chunk_checksums")
+INDEX_KEYS = ("doc_index", "chunk_documents", "doc_index_checksums")
+NEW_KEYS = (
+    "format_version",
+    "tokenizer_fingerprint",
+    "vocab_size",
+    "num_documents",
+    "chunk_checksums",
+    *INDEX_KEYS,
+)
 
 
 def prepare(place: Path, tokenizer: Path, texts: list[str], output: Path) -> Path:
@@ -142,10 +150,12 @@ class TestClean:
         assert (report.chunks, report.tokens, report.eos_tokens) == (chunks, len(tokens), 23)
         assert report.checked == (
             f"sizes: {chunks} of {chunks} chunks",
+            f"sizes of indices: {chunks} of {chunks} chunks",
             f"checksums: {chunks} of {chunks} chunks",
             "all ids are below 400",
             "the corpus ends with an end-of-text token",
             "23 end-of-text tokens for 23 documents",
+            f"indices of document ends: {chunks} of {chunks} chunks",
             "the tokenizer is the one that wrote the corpus",
             "23 of 23 sample documents decode and encode to the same ids",
         )
@@ -371,7 +381,9 @@ class TestEndOfText:
         set_token(corpus, 1, place, 5)
         report = verify(corpus, piece_bytes=piece_bytes, samples=0)
         assert [str(fault) for fault in report.faults] == [
-            "There are 22 end-of-text tokens for 23 documents: 1 are missing."
+            "There are 22 end-of-text tokens for 23 documents: 1 are missing.",
+            "chunk_000001.ends: points at 1 tokens that are no end-of-text token; the first is token "
+            f"{place} of chunk_000001.bin, whose id is 5.",
         ]
 
     def test_last(self, corpus: Path, verify: Callable[..., Report]) -> None:
@@ -499,6 +511,7 @@ class TestOtherCorpora:
         chunks = report.chunks
         assert report.ok
         assert report.unchecked == (
+            "index of document ends: there is none",
             f"bytes of {chunks} chunks: there is no checksum for them",
             "range of the ids: the size of the vocabulary is not known",
             "number of end-of-text tokens: meta.json does not say how many documents",
@@ -524,6 +537,7 @@ class TestOtherCorpora:
         assert report.tokens == len(corpus_bytes(corpus)) // 2
         assert report.unchecked == (
             "names and sizes of all shards: there is no meta.json that lists them",
+            "index of document ends: there is none",
             f"bytes of {report.chunks} chunks: there is no checksum for them",
             "range of the ids: the size of the vocabulary is not known",
             "ends of documents: the end-of-text id is not known",

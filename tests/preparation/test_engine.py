@@ -302,7 +302,10 @@ class TestMeta:
         backend = hashlib.sha256(tokenizer._tokenizer.to_str().encode()).hexdigest()
         assert meta.pop("created_at_unix") > 1_700_000_000
         checksums = meta.pop("chunk_checksums")
-        assert checksums.keys() == {chunk["file"] for chunk in meta.pop("chunks")}
+        ends, documents = meta.pop("doc_index_checksums"), meta.pop("chunk_documents")
+        assert sum(documents.values()) == len(TEXTS)
+        files = {chunk["file"] for chunk in meta.pop("chunks")}
+        assert checksums.keys() == ends.keys() == documents.keys() == files
         assert meta == {
             "tokenizer_name_or_path": str(tokenizer_dir),
             "is_fast": True,
@@ -315,6 +318,7 @@ class TestMeta:
             "vocab_size": 400,
             "encoder": "hf",
             "num_documents": len(TEXTS),
+            "doc_index": {"version": 1, "suffix": ".ends", "dtype": "int64"},
         }
 
     def test_counts(self, tmp_path: Path, prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:

@@ -464,8 +464,8 @@ class TestErrors:
                 OutputError,
                 match=r"No space left .* takes 300 bytes, 290 are free.*\d documents, 300 tokens are safe",
             ):
-                prepare()
+                prepare(doc_index=False)
         assert asked[-1] == ["chunk_000000.bin", "chunk_000001.bin", "journal.jsonl", "lock"]
         prepare(resume=True)
-        prepare("whole")
+        prepare("whole", doc_index=False)
         assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")

@@ -96,7 +96,7 @@ class TestShares:
             f"chunk_{number:06d}.bin" for number in range(len(meta.chunks))
         ]
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-            *(chunk.file for chunk in meta.chunks),
+            *(name for chunk in meta.chunks for name in (chunk.file, f"{chunk.file[:-4]}.ends")),
             "meta.json",
         ]
         documents = [result.counts.documents for result in results]
@@ -132,7 +132,8 @@ class TestShares:
         merge_tasks(tmp_path / "out")
         one, two = (json.loads((tmp_path / name / "meta.json").read_text()) for name in ("one", "out"))
         for meta in (one, two):
-            for key in ("created_at_unix", "chunks", "chunk_checksums"):
+            assert sum(meta.pop("chunk_documents").values()) == 100
+            for key in ("created_at_unix", "chunks", "chunk_checksums", "doc_index_checksums"):
                 del meta[key]
         assert one == two
         assert read_meta(tmp_path / "out" / "meta.json").chunks[0].tokens == 100
