@@ -71,9 +71,11 @@ class OpenShard:
 
     def abandon(self) -> None:
         """Give the room of both files back."""
-        self._tokens.abandon()
-        if self._ends is not None:
-            self._ends.abandon()
+        try:
+            self._tokens.abandon()
+        finally:
+            if self._ends is not None:
+                self._ends.abandon()
 
 
 class ShardWriter:
