@@ -22,6 +22,7 @@ from tdstream.portable import position_of
 from tdstream.preparation.result import PrepareResult
 from tdstream.prepare import prepare
 from tdstream.progress import progress
+from tdstream.steps import steps
 
 __all__ = [
     "Batch",
@@ -45,4 +46,5 @@ __all__ = [
     "position_of",
     "prepare",
     "progress",
+    "steps",
 ]
