@@ -3,6 +3,7 @@
 from tdstream.batch import Batch
 from tdstream.build import build
 from tdstream.compat import DistributedDataset
+from tdstream.count import count
 from tdstream.errors import (
     ConfigError,
     CorpusError,
@@ -42,6 +43,7 @@ __all__ = [
     "TdstreamError",
     "TokenizerError",
     "build",
+    "count",
     "loader",
     "position_of",
     "prepare",

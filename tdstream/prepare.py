@@ -9,7 +9,7 @@ from typing import Any
 from tdstream.checks import whole
 from tdstream.corpus.staging import check_output
 from tdstream.errors import ConfigError
-from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions, name_of
 from tdstream.preparation.result import PrepareResult
 
 _NOT_HERE = {"dataset", "tokenizer", "output_path", "merge_wait"}
@@ -66,8 +66,8 @@ def prepare(
     known = isinstance(tokenizer, (str, os.PathLike))
     asked = _options(
         options,
-        dataset=os.fspath(source) if named else name or _name_of(source),
-        tokenizer=os.fspath(tokenizer) if known else _name_of(tokenizer),
+        dataset=os.fspath(source) if named else name or name_of(source),
+        tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
         output_path=Path(output_path),
     )
     check_output(asked.output_path, overwrite=asked.overwrite, resume=asked.resume, task=asked.task)
@@ -91,13 +91,3 @@ def _options(given: dict[str, Any], **named: Any) -> PrepareOptions:
     data_files = (files,) if isinstance(files, str) else tuple(map(str, files))
     counts = {name: whole(name, given[name], at_least=1) for name in _COUNTS if given.get(name) is not None}
     return PrepareOptions(**{**given, **named, **counts, "data_files": data_files})
-
-
-def _name_of(thing: Any) -> str:
-    """Return what to call a function, or a thing of a class; a tokenizer by where it is from."""
-    told = getattr(thing, "name_or_path", None)
-    if isinstance(told, str) and told:
-        return told
-    owner = thing if hasattr(thing, "__qualname__") else type(thing)
-    module = getattr(owner, "__module__", "builtins")
-    return owner.__qualname__ if module == "builtins" else f"{module}.{owner.__qualname__}"

@@ -50,8 +50,7 @@ def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
     """Return how many steps a training takes; nothing is read, and no worker is started.
 
     Args:
-        loader: A loader, or the number of batches of an epoch. Of an epoch that was resumed, all of its batches
-            count.
+        loader: A loader, or the number of batches of an epoch. Of a resumed epoch all batches count.
         epochs: How often the data are gone through.
         grad_accum: Batches for one optimizer step; an epoch's last step takes what is left.
 
@@ -75,7 +74,7 @@ def _length(loader: Sized) -> int:
         return len(loader)
     except (TypeError, NotImplementedError):
         raise TypeError(
-            f"{type(loader).__name__} has no length, so nobody knows how many steps an epoch takes. Count its "
-            f"text once with tdstream.count, or prepare it (tdstream prepare, or cache_dir=), or pass the "
-            f"number of batches."
+            f"{type(loader).__name__} has no length, so nobody knows how many steps an epoch takes. Count "
+            f"its text once with tdstream.count, or prepare it (tdstream prepare, or cache_dir=), or pass "
+            f"the number of batches."
         ) from None

@@ -28,7 +28,7 @@ FLOORS = (
         "quantiles",
         "tally",
         "verdict",
-        "countfile",
+        "usercache",
         "extent",
     },
     {"corpus"},

@@ -12,9 +12,9 @@ from tdstream.preparation.counts import Counts
 class Bar:
     """A progress bar over documents that also shows tokens and tokens per second."""
 
-    def __init__(self, *, visible: bool = True) -> None:
+    def __init__(self, *, visible: bool = True, desc: str = "Preparing") -> None:
         self._bar: Any = None
-        self._visible = visible
+        self._visible, self._desc = visible, desc
         self._tokens_before = 0
 
     def __enter__(self) -> Bar:
@@ -38,7 +38,7 @@ class Bar:
             unit=" doc",
             unit_scale=True,
             dynamic_ncols=True,
-            desc="Preparing",
+            desc=self._desc,
         )
 
     def advance(self, num_records: int, counts: Counts) -> None:

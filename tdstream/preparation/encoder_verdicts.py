@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tdstream.usercache import read_json, user_cache, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,7 @@ class VerdictKey:
 
 def cache_dir() -> Path:
     """Return the directory of the verdicts, in the user's cache."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "tdstream" / "encoders"
+    return user_cache("encoders")
 
 
 def read_verdict(key: VerdictKey) -> Verdict | None:
@@ -56,7 +55,7 @@ def read_verdict(key: VerdictKey) -> Verdict | None:
         key: What it is about.
     """
     try:
-        content = json.loads(_path(key).read_text(encoding="utf-8"))
+        content = read_json(_path(key))
         return _parse(content) if content["key"] == asdict(key) else None
     except (OSError, RuntimeError, ValueError, KeyError, TypeError):  # RuntimeError: nobody's home.
         return None
@@ -79,23 +78,10 @@ def write_verdict(key: VerdictKey, verdict: Verdict) -> None:
         key: What it is about.
         verdict: What was found.
     """
-    content = json.dumps({"key": asdict(key), **asdict(verdict)})
     try:
-        _replace(_path(key), content)
+        write_json(_path(key), {"key": asdict(key), **asdict(verdict)})
     except (OSError, RuntimeError) as error:
         logger.debug("The verdict on encoder %s is not kept: %s", key.encoder, error)
-
-
-def _replace(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _path(key: VerdictKey) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tdstream.errors import ConfigError
 
@@ -84,3 +85,13 @@ class PrepareOptions:
             raise ConfigError(
                 f"task must be 0 to {self.num_tasks - 1} with num_tasks={self.num_tasks}, got {self.task}."
             )
+
+
+def name_of(thing: Any) -> str:
+    """Return what to call a function, or a thing of a class; a tokenizer by where it is from."""
+    told = getattr(thing, "name_or_path", None)
+    if isinstance(told, str) and told:
+        return told
+    owner = thing if hasattr(thing, "__qualname__") else type(thing)
+    module = getattr(owner, "__module__", "builtins")
+    return owner.__qualname__ if module == "builtins" else f"{module}.{owner.__qualname__}"

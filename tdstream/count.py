@@ -1,0 +1,122 @@
+"""Count what text that is not tokenized yet will give, for totals that are known before the first step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tdstream.checks import whole
+from tdstream.errors import ConfigError
+from tdstream.preparation.options import PrepareOptions, name_of
+from tdstream.topology import resolve_topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextCount:
+    """What a source holds."""
+
+    documents: int
+    """Documents, empty ones too."""
+    tokens: int
+    """Their tokens, with an end-of-text token behind each."""
+    text_bytes: int
+    """Bytes of their texts in UTF-8."""
+    samples: int | None = None
+    """Samples of an epoch over all ranks; None where no seq_len was given."""
+    batches: int | None = None
+    """Batches of an epoch on each rank; None where no batch_size was given."""
+
+
+def count(
+    source: Any,
+    tokenizer: Any,
+    *,
+    seq_len: int | None = None,
+    batch_size: int | None = None,
+    stride: int | None = None,
+    dp_world_size: int = 1,
+    text_field: str = "text",
+    split: str = "train",
+    data_name: str | None = None,
+    data_files: Sequence[str] = (),
+    lines: bool = False,
+    max_samples: int | None = None,
+    skip_bad: bool = False,
+    encoder: str = "auto",
+    name: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> TextCount:
+    """Read and tokenize a source once, and say what it holds; asked again, the answer comes from a file.
+
+    It is kept by what tells source and tokenizer from others: files by their names, sizes and times of
+    change, a list by its content, a Dataset by its fingerprint, anything else as `tdstream.prepare` says.
+
+    Args:
+        source: As `tdstream.prepare` takes it: a path or a name on the hub, a list, a dataset, a function
+            that returns an iterator, or another iterable that can be read again.
+        tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
+        seq_len: T, to say how many samples an epoch has, cut from documents that follow each other.
+        batch_size: B, samples per rank and step, to say how many batches that is.
+        stride: Tokens from one sample's start to the next one's; default seq_len + 1.
+        dp_world_size: Ranks that receive different rows.
+        text_field: As `tdstream.prepare`'s, like the seven that follow.
+        split: Split of the dataset.
+        data_name: Configuration of a dataset.
+        data_files: Files of a dataset to read.
+        lines: One document per line of a text file.
+        max_samples: Records to read at most.
+        skip_bad: Whether records without text are left out.
+        encoder: What turns text into ids; the count does not depend on it.
+        name: What to call a source that is no path or name.
+        cache_dir: Where counts are kept; default `$XDG_CACHE_HOME/tdstream/counts`, or below `~/.cache`.
+        progress: Whether rank 0 shows a progress bar on stderr.
+
+    Raises:
+        ConfigError: If an option is out of range, or does not go with the source.
+        SourceError: If the text cannot be found or read, or a record holds none.
+        TokenizerError: If the tokenizer cannot be found, or has no end-of-text token.
+    """
+    _check_numbers(seq_len=seq_len, batch_size=batch_size, stride=stride, dp_world_size=dp_world_size)
+    named, known = isinstance(source, (str, os.PathLike)), isinstance(tokenizer, (str, os.PathLike))
+    asked = PrepareOptions(
+        dataset=os.fspath(source) if named else name or name_of(source),
+        tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
+        text_field=text_field, split=split, data_name=data_name, lines=lines, skip_bad=skip_bad,
+        encoder=encoder,
+        data_files=(data_files,) if isinstance(data_files, str) else tuple(map(str, data_files)),
+        max_samples=None if max_samples is None else whole("max_samples", max_samples, at_least=1),
+    )  # fmt: skip
+    # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    from tdstream.preparation.bar import Bar  # noqa: PLC0415
+    from tdstream.preparation.counting import count_text  # noqa: PLC0415
+    from tdstream.preparation.engine import Inputs  # noqa: PLC0415
+
+    inputs = Inputs(source=None if named else source, tokenizer=None if known else tokenizer)
+    directory = None if cache_dir is None else Path(cache_dir)
+    with Bar(visible=progress and resolve_topology().dp_rank == 0, desc="Counting") as bar:
+        counted = count_text(asked, inputs, directory, bar)
+    samples = None if seq_len is None else _samples(counted.tokens, seq_len, stride)
+    return TextCount(
+        documents=counted.documents,
+        tokens=counted.tokens,
+        text_bytes=counted.text_bytes,
+        samples=samples,
+        batches=None if samples is None or batch_size is None else samples // (batch_size * dp_world_size),
+    )
+
+
+def _check_numbers(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None:
+            whole(name, number, at_least=1)
+    if numbers["batch_size"] is not None and numbers["seq_len"] is None:
+        raise ConfigError("batch_size says how many batches there are only together with seq_len.")
+
+
+def _samples(tokens: int, seq_len: int, stride: int | None) -> int:
+    """Return how many samples of seq_len + 1 tokens begin at a multiple of the stride."""
+    return 0 if tokens <= seq_len else (tokens - seq_len - 1) // (stride or seq_len + 1) + 1
