@@ -81,11 +81,11 @@ class Advising:
         return (np.searchsorted(self.reader.source.offsets, starts, "right") - 1).tolist()
 
     def _map(self, shard: int) -> mmap.mmap:
-        return self.reader._map(shard).base._mmap
+        return self.reader._maps.map(shard).base._mmap
 
     def _tell(self, indices: NDArray[np.int64]) -> None:
         for index, shard in zip(indices.tolist(), self._shards(indices), strict=True):
-            first = 2 * (index * self.reader.stride - self.reader._offsets[shard])
+            first = 2 * (index * self.reader.stride - self.reader._maps.offsets[shard])
             start = first // mmap.PAGESIZE * mmap.PAGESIZE
             tokens = self._map(shard)
             end = min(first + 2 * SEQ_LEN + 2, len(tokens))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.doc_index import file_names
 from tdstream.corpus.journal import JOURNAL_FILE
 from tdstream.corpus.locks import LOCK_FILE
@@ -29,6 +31,7 @@ def finish_move(output: Path) -> None:
     meta = read_meta(staging / META_FILE)
     _close_journals(staging)
     (output / META_FILE).unlink(missing_ok=True)
+    shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the older corpus
     fsync_directory(output)
     names = file_names(meta)
     for name in sorted(names):

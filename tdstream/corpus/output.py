@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.meta import META_FILE, STAGING_DIR, read_meta
 from tdstream.errors import CorpusError, OutputError
 
@@ -89,7 +90,7 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
 
 def _is_ours(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
-        return False
+        return path.name == DERIVED_DIR and path.is_dir() and not path.is_symlink()
     if path.name != META_FILE:
         return CHUNK_PATTERN.fullmatch(path.name) is not None
     try:

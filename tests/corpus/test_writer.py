@@ -224,6 +224,17 @@ class TestOutputDirectory:
         with pytest.raises(OutputError, match=r"no preparation wrote: chunk_000000.bin, chunk_000001.bin\."):
             write(tmp_path, [3], overwrite=True)
 
+    def test_overwrite_takes_along_what_was_made_from_the_corpus(self, tmp_path: Path) -> None:
+        """It says nothing of the new one; a link or file of that name is not ours."""
+        write(tmp_path, [3, 5])
+        (tmp_path / ".tdstream" / "pack-1").mkdir(parents=True)
+        (tmp_path / ".tdstream" / "chunk_000000.1.eos").write_bytes(bytes(8))
+        write(tmp_path, [5], overwrite=True)
+        assert not (tmp_path / ".tdstream").exists()
+        (tmp_path / ".tdstream").write_text("a file")
+        with pytest.raises(OutputError, match=r"what no preparation wrote: \.tdstream"):
+            write(tmp_path, [3], overwrite=True)
+
     def test_overwrite_leaves_no_surplus(self, tmp_path: Path) -> None:
         """A smaller corpus that replaces a larger one leaves none of its shards."""
         write(tmp_path, list(range(20)))

@@ -1,0 +1,163 @@
+"""Where the documents of a stream of tokens end, however many they are: looked up, not held in memory.
+
+A document's *end* is the place just behind its end-of-text token. Documents are numbered 0, 1, 2, ...;
+document d is tokens end(d - 1) .. end(d) - 1. Tokens behind the last end-of-text token are a document too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ends = NDArray[np.int64]
+
+_MAX_OPEN = 128  # parts at a time, each of which holds a file descriptor
+
+
+class DocumentEnds:
+    """The ends of a stream's documents, part by part: a part is a shard, or all of it.
+
+    Args:
+        offsets: int64 [num_parts + 1]; part i is tokens offsets[i] .. offsets[i + 1] - 1 of the stream.
+        counts: int64 [num_parts]: documents that end in each part.
+        load: Returns a part's ends, int64 [counts[i]], ascending, counted from the part's first token: 1 to
+            its number of tokens. Called when they are needed, in each process; must be picklable.
+        key: What tells these ends from those of any other state of the files, for files made from them.
+    """
+
+    def __init__(self, offsets: Ends, counts: Ends, load: Callable[[int], Ends], *, key: str = "") -> None:
+        self.key = key
+        self.total_tokens, self.num_ends = int(offsets[-1]), int(counts.sum())
+        self._offsets: list[int] = offsets.tolist()
+        self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._load, self._loaded = load, dict[int, Ends]()
+        self._digest = hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()[:16]
+        last = int(self.at(np.array([self.num_ends - 1]))[0])
+        self.num_documents = self.num_ends + (last < self.total_tokens)
+
+    @classmethod
+    def of(cls, ends: Ends, total_tokens: int) -> DocumentEnds:
+        """Return ends that are held in memory.
+
+        Args:
+            ends: Places in the stream, int64 [num_ends], ascending, 1 to total_tokens.
+            total_tokens: Tokens of the stream.
+        """
+        ends = np.asarray(ends, np.int64)
+        key = hashlib.sha256(ends.astype("<i8").tobytes()).hexdigest()[:16]
+        return cls(np.array([0, total_tokens]), np.array([len(ends)]), _Held(ends), key=key)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes these the same documents: how many end in each part."""
+        return {"documents": self.num_documents, "ends": self._digest}
+
+    def until(self, places: Ends) -> Ends:
+        """Return, for places of the stream [n], how many ends are at or before each, int64 [n]."""
+        counts = np.empty(places.shape, np.int64)
+        parts = np.searchsorted(self._offsets, places, side="right") - 1
+        parts = np.minimum(parts, len(self._offsets) - 2)  # the place behind the last token
+        for part in _distinct(parts):
+            here = parts == part
+            local = places[here] - self._offsets[part]
+            counts[here] = self._firsts[part] + self._part(part).searchsorted(local, side="right")
+        return counts
+
+    def at(self, numbers: Ends) -> Ends:
+        """Return the ends of documents by number [n], int64 [n]; of -1 it is 0, the first one's beginning."""
+        ends = np.where(numbers < 0, 0, self.total_tokens)
+        known = (numbers >= 0) & (numbers < self.num_ends)
+        wanted = numbers[known]
+        parts = np.searchsorted(self._firsts, wanted, side="right") - 1
+        found = np.empty(wanted.shape, np.int64)
+        for part in _distinct(parts):
+            here = parts == part
+            found[here] = self._part(part)[wanted[here] - self._firsts[part]] + self._offsets[part]
+        ends[known] = found
+        return ends
+
+    def between(self, first: int, last: int) -> Ends:
+        """Return the ends of documents first .. last - 1, at most num_documents; int64 [last - first]."""
+        pieces, number, stop = [np.empty(0, np.int64)], first, min(last, self.num_ends)
+        while number < stop:
+            part = int(np.searchsorted(self._firsts, number, side="right")) - 1
+            before = int(self._firsts[part])
+            piece = self._part(part)[number - before : stop - before]
+            pieces.append(piece + self._offsets[part])
+            number += len(piece)
+        if first <= self.num_ends < last:
+            pieces.append(np.array([self.total_tokens]))
+        return np.concatenate(pieces)
+
+    def tokens_of(self, first: int, last: int) -> tuple[int, int]:
+        """Return where documents first .. last - 1 begin in the stream, and where they end."""
+        begin, end = self.at(np.array([first - 1, last - 1])).tolist()
+        return begin, end
+
+    def within(self, starts: Ends, length: int) -> tuple[Ends, Ends]:
+        """Return the ends in rows of the stream.
+
+        Args:
+            starts: The rows' first tokens, int64 [n].
+            length: Their tokens, all of one length.
+
+        Returns:
+            How many ends each row has, int64 [n], and where, one row after the other, int64 [sum]: places in
+            the row, 1 (its first token is a document's last) to length.
+        """
+        part = self._part_of_all(starts, length)
+        if part is None:
+            low, high, base = self.until(starts), self.until(starts + length), 0
+            held = None
+        else:
+            base = self._offsets[part]
+            held = self._part(part)
+            local = starts - base
+            low, high = (held.searchsorted(edge, side="right") for edge in (local, local + length))
+        counts = high - low
+        after = counts.cumsum()
+        numbers = (low - after + counts).repeat(counts)
+        numbers += np.arange(len(numbers))
+        ends = self.at(numbers) if held is None else held[numbers]
+        ends -= (starts - base).repeat(counts)
+        return counts, ends
+
+    def _part_of_all(self, starts: Ends, length: int) -> int | None:
+        """Return the part that holds all rows whole, if there is one."""
+        if not len(starts):
+            return None
+        part = bisect_right(self._offsets, int(starts.min())) - 1
+        return part if int(starts.max()) + length <= self._offsets[part + 1] else None
+
+    def _part(self, part: int) -> Ends:
+        if part not in self._loaded:
+            empty = self._firsts[part] == self._firsts[part + 1]  # there may be no file that can be mapped
+            self._loaded[part] = np.empty(0, np.int64) if empty else self._load(part)
+            if len(self._loaded) > _MAX_OPEN:
+                del self._loaded[next(iter(self._loaded))]
+        return self._loaded[part]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": {}}  # opened per process
+
+
+class _Held:
+    """Loads the only part from memory."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.ends = ends
+
+    def __call__(self, _part: int) -> Ends:
+        return self.ends
+
+
+def _distinct(parts: NDArray[np.intp]) -> list[int]:
+    """Return the parts that are named, each once."""
+    if len(parts) and parts.min() == parts.max():
+        return [int(parts[0])]  # the usual case, without sorting
+    found: list[int] = np.unique(parts).tolist()
+    return found

@@ -1,0 +1,97 @@
+"""Read ranges of tokens from memory-mapped shards, whose borders they may cross."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.tokens import Tokens
+from tdstream.errors import CorpusError
+
+_MAX_OPEN_MAPS = 128  # each holds a file descriptor, of which a process may have only 1,024
+
+
+class ShardMaps:
+    """The shards of a corpus as one stream; each is mapped when it is first read, in each process.
+
+    Args:
+        directory: The corpus directory.
+        files: File names of the shards, in order.
+        offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
+        dtype: The storage type.
+    """
+
+    def __init__(
+        self, directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> None:
+        self.dtype = dtype
+        self.offsets: list[int] = offsets.tolist()  # a list: bisect on it beats numpy for a few rows
+        self._directory, self._files = directory, files
+        self._maps: dict[int, Tokens] = {}
+
+    def shard_of(self, place: int) -> int:
+        """Return the number of the shard that holds the token at a place of the stream."""
+        return bisect_right(self.offsets, place) - 1
+
+    def map(self, shard: int) -> Tokens:
+        """Return a shard's tokens as an array over the mapped file; beyond some, the oldest is closed.
+
+        Raises:
+            CorpusError: If the shard has changed since the corpus was opened.
+        """
+        if shard not in self._maps:
+            self._maps[shard] = self._open(shard)
+            if len(self._maps) > _MAX_OPEN_MAPS:
+                del self._maps[next(iter(self._maps))]
+        return self._maps[shard]
+
+    def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
+        """Return stretches of the stream, each an array [length] that may be part of a map.
+
+        Args:
+            starts: Their first tokens' places in the stream.
+            lengths: Their tokens.
+        """
+        found, offsets, maps = [], self.offsets, self._maps
+        for start, length in zip(starts, lengths, strict=False):
+            shard = bisect_right(offsets, start) - 1
+            tokens = maps[shard] if shard in maps else self.map(shard)
+            first = start - offsets[shard]
+            part = tokens[first : first + length]
+            found.append(part if len(part) == length else self._joined(start, length))
+        return found
+
+    def _joined(self, start: int, length: int) -> Tokens:
+        """Return tokens start, start + 1, ... of the stream from as many shards as it takes."""
+        parts = []
+        while length:
+            shard = bisect_right(self.offsets, start) - 1  # never one without tokens: there is no map of it
+            part = self.map(shard)[start - self.offsets[shard] :][:length]
+            parts.append(part)
+            start, length = start + len(part), length - len(part)
+        joined: Tokens = np.concatenate(parts)
+        return joined
+
+    def _open(self, shard: int) -> Tokens:
+        path = self._directory / self._files[shard]
+        expected = self.offsets[shard + 1] - self.offsets[shard]
+        try:
+            mapped = np.memmap(path, dtype=self.dtype, mode="r")
+        except (OSError, ValueError) as error:
+            raise CorpusError(
+                f"{path} cannot be read any more: {error}. Was the corpus moved or deleted?"
+            ) from error
+        if len(mapped) != expected:
+            raise CorpusError(
+                f"{path} had {expected:,} tokens when the corpus was opened, has {len(mapped):,} now."
+            )
+        return np.asarray(mapped)  # a plain view: slicing np.memmap itself costs several times more
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Maps are opened per process: a pickled memmap is a copy of the whole shard.
+        return {**self.__dict__, "_maps": {}}
