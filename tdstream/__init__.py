@@ -24,6 +24,7 @@ from tdstream.preparation.result import PrepareResult
 from tdstream.prepare import prepare
 from tdstream.progress import progress
 from tdstream.steps import steps
+from tdstream.views import View, split
 
 __all__ = [
     "Batch",
@@ -42,11 +43,13 @@ __all__ = [
     "StateError",
     "TdstreamError",
     "TokenizerError",
+    "View",
     "build",
     "count",
     "loader",
     "position_of",
     "prepare",
     "progress",
+    "split",
     "steps",
 ]

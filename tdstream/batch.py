@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 _Flat = tuple[bytes, str, tuple[int, ...]]  # an array's content, type and shape
 
 
-class Batch(dict[str, Tensor]):
-    """A ready batch, {"input_ids": [B, T], "labels": [B, T]}.
+class Batch(dict[str, Any]):
+    """A ready batch, {"input_ids": [B, T], "labels": [B, T], ...}: tensors, and the int "max_seqlen".
 
     A loader whose own batch_size is 1 (the default) would stack a dataset's items once more, to [1, B, T].
     Batch is registered with torch's default collation, so that such a loader hands it on unchanged.
@@ -36,7 +35,7 @@ class PackedBatch(Batch):
     """
 
     def __init__(
-        self, unpack: Callable[..., dict[str, Tensor]], *parts: NDArray[Any], stays_packed: bool = False
+        self, unpack: Callable[..., dict[str, Any]], *parts: NDArray[Any], stays_packed: bool = False
     ) -> None:
         super().__init__()
         self.packed = (unpack, parts)
@@ -55,11 +54,11 @@ class PackedBatch(Batch):
         self.update(unpack(*parts))
 
 
-def _unpacked(unpack: Callable[..., dict[str, Tensor]], *parts: _Flat) -> Batch:
+def _unpacked(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> Batch:
     return Batch(unpack(*map(_array, parts)))
 
 
-def _packed_again(unpack: Callable[..., dict[str, Tensor]], *parts: _Flat) -> PackedBatch:
+def _packed_again(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> PackedBatch:
     # Copied, since torch takes no array that must not be written to, such as one over received bytes.
     return PackedBatch(unpack, *(_array(part).copy() for part in parts), stays_packed=True)
 

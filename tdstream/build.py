@@ -7,14 +7,19 @@ from pathlib import Path
 from numpy.typing import DTypeLike
 
 from tdstream.chain import Cut, shard_chain
+from tdstream.document_fields import document_fields
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
 from tdstream.topology import resolve_topology
+from tdstream.views import View
+
+Source = str | Path | View
+"""What `build` takes: the directory of a corpus, or a part of it."""
 
 
 def build(
-    source: str | Path,
+    source: Source,
     *,
     seq_len: int = 2048,
     batch_size: int | None = None,
@@ -22,6 +27,12 @@ def build(
     seed: int = 42,
     order: str = "feistel",
     stride: int | None = None,
+    cut: str = "stream",
+    min_tail_len: int | None = None,
+    samples: slice | None = None,
+    documents: bool = False,
+    cross_document_labels: bool = False,
+    cu_seqlens_capacity: int | None = None,
     block_samples: int = 1024,
     dtype: DTypeLike | None = None,
     labels: str = "next",
@@ -33,7 +44,7 @@ def build(
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory: token shards and meta.json.
+        source: A corpus directory, token shards and meta.json; or a part of one, from `split`.
         seq_len: T, tokens of a sample's input.
         batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
             batch_size of 1 or None; None yields single samples and leaves batching to the loader.
@@ -41,7 +52,19 @@ def build(
             and the samples in each, for storage that is slow at random reads.
         seed: Decides the orders, together with the epoch.
         order: "feistel" (no memory) or "numpy" (the reference loader's order, 8 bytes per sample).
-        stride: Tokens from one sample's start to the next one's; default seq_len + 1.
+        stride: Tokens from one sample's start to the next one's; default seq_len + 1, and seq_len with
+            cut="document".
+        cut: "stream": samples are cut from the stream of tokens wherever they fall. "document": no sample
+            crosses a document's end; shorter ones are padded. "pack": a sample holds whole documents, or a
+            full row of one that is longer.
+        min_tail_len: The fewest tokens that make a document, or what is left of it behind its full samples,
+            worth a padded sample of its own, with cut="document"; default seq_len // 4.
+        samples: Which of the samples to serve, as a slice of their stored order; None means all.
+        documents: Whether batches say where documents are: "document_ids", "position_ids", "cu_seqlens" and
+            "max_seqlen". With cut="pack" they always do.
+        cross_document_labels: Whether labels are kept where the target belongs to the next document.
+        cu_seqlens_capacity: A fixed length of cu_seqlens, for compiled models: it is padded with its last
+            value, and max_seqlen is seq_len. A batch that needs more raises an error.
         block_samples: Samples of a block, for shuffle="block".
         dtype: "uint16" or "uint32", where the corpus has no meta.json.
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
@@ -55,7 +78,10 @@ def build(
 
     Returns:
         An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
-        batch_size); len() is the number of items of this rank per epoch.
+        batch_size); len() is the number of items of this rank per epoch. With cut="document" and
+        "pack" also "attention_mask" and "is_natural_stop". With documents also "document_ids", int32, and
+        "position_ids", int64, of input_ids' shape, and with batch_size "cu_seqlens", int32 [n], and the int
+        "max_seqlen", for the flattened batch.
 
     Raises:
         ConfigError: If an argument is out of range.
@@ -64,10 +90,25 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
-    cut = Cut(
-        seq_len=seq_len, stride=stride, shuffle=shuffle, seed=seed, order=order, block_samples=block_samples
+    how = Cut(
+        seq_len=seq_len,
+        stride=stride,
+        cut=cut,
+        min_tail_len=min_tail_len,
+        documents=documents,
+        samples=samples,
+        shuffle=shuffle,
+        seed=seed,
+        order=order,
+        block_samples=block_samples,
     )
-    chain = shard_chain(source, cut, dtype=dtype)
+    fields = document_fields(
+        how.marks_ends,
+        batched=batch_size is not None,
+        cross_labels=cross_document_labels,
+        capacity=cu_seqlens_capacity,
+    )
+    chain = shard_chain(source, how, dtype=dtype)
     splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
-    collate = Collate(batched=batch_size is not None, labels=labels)
+    collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
     return Pipeline(chain, splitter, collate, strict=strict)

@@ -81,8 +81,9 @@ class Mover:
         batch, event = moved
         current = torch.cuda.current_stream(self.device)
         current.wait_event(event)
-        for tensor in batch.values():
-            tensor.record_stream(current)
+        for value in batch.values():
+            if isinstance(value, Tensor):
+                value.record_stream(current)
         return batch
 
     def _copy(self, tensor: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ def on_device(batch: Batch, copy: Callable[[Tensor], Tensor]) -> Batch:
     if isinstance(batch, PackedBatch):
         unpack, parts = batch.packed
         return Batch(unpack(*(copy(torch.from_numpy(part)) for part in parts)))
-    return Batch({name: copy(tensor) for name, tensor in batch.items()})
+    return Batch({name: copy(value) if isinstance(value, Tensor) else value for name, value in batch.items()})
 
 
 def _fill(source: Iterator[Any], move: Mover, ready: queue.Queue[Any], stop: threading.Event) -> None:

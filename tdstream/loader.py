@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tdstream.batch import Batch, hand_on
-from tdstream.build import build
+from tdstream.build import Source, build
 from tdstream.checks import whole
 from tdstream.device import Transfer
 from tdstream.errors import ConfigError
@@ -24,7 +23,7 @@ from tdstream.totals import TotalHint
 
 
 def loader(
-    source: str | Path,
+    source: Source,
     *,
     batch_size: int,
     num_workers: int = 0,
@@ -41,7 +40,7 @@ def loader(
     """Return a loader over `build(source, batch_size=batch_size, **build_options)` with the portable state.
 
     Args:
-        source: A corpus directory.
+        source: A corpus directory, or a part of one.
         batch_size: B, samples per rank and step.
         num_workers: Worker processes of this rank.
         pin_memory: Whether batches are copied to pinned memory.

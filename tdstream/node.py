@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tdstream.rows import AnyRows
 
 Rows = NDArray[np.unsignedinteger[Any]]
 """Samples in the type they are stored in, uint16 or uint32, [n, seq_len + 1]."""
@@ -34,8 +37,37 @@ class IndexedNode(Node, Protocol):
     def __len__(self) -> int:
         """Samples that can be read."""
 
+    def read(self, indices: NDArray[np.int64]) -> AnyRows:
+        """Return the samples at the indices [n] as rows [n, seq_len + 1]."""
+
+
+class ReaderNode(IndexedNode, Protocol):
+    """An indexed node that cuts samples from a stream of tokens; its name is "reader"."""
+
+    @property
+    def seq_len(self) -> int:
+        """T, the tokens of a sample's input."""
+
+
+class StreamReader(ReaderNode, Protocol):
+    """Samples that are windows of the stream, wherever documents end."""
+
+    def first_tokens(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of samples' first tokens in the stream, int64 [n]."""
+
     def read(self, indices: NDArray[np.int64]) -> Rows:
         """Return the samples at the indices [n] as rows [n, seq_len + 1]."""
+
+
+class TokenStream(Protocol):
+    """A stream of tokens that can be read anywhere."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The storage type."""
+
+    def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Rows]:
+        """Return stretches of the stream, each [length], by first tokens and lengths; not to be written."""
 
 
 class OrderedNode(IndexedNode, Protocol):

@@ -13,6 +13,36 @@ Tokens = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class RowEnds:
+    """Where documents end in rows, just behind their end-of-text tokens: from an index, not told from ids."""
+
+    counts: NDArray[np.int64]
+    """Shape [B]: documents that end in each row, among its T inputs."""
+    places: NDArray[np.int64]
+    """Shape [sum of counts], one row after the other, ascending in each: 1 (the first input is a document's
+    last token) to T (the last input is, and the row's last label belongs to the next document)."""
+
+    @classmethod
+    def of_lengths(cls, lengths: NDArray[np.int32], seq_len: int) -> RowEnds:
+        """Return the ends of rows that hold one document each, by MarkedRows' lengths, [B]."""
+        ends = lengths <= seq_len
+        return cls(ends.astype(np.int64), lengths[ends].astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRows:
+    """Rows of the plain cut, and where documents end in them."""
+
+    tokens: Tokens
+    """Shape [B, T + 1]."""
+    ends: RowEnds
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class MarkedRows:
     """Rows of which some places are padding, made by cuts that respect documents.
 
@@ -27,8 +57,14 @@ class MarkedRows:
     overlaps: NDArray[np.int32]
     """Shape [B]: how many of a row's first labels an earlier row of the document has already."""
     stops: NDArray[np.bool_]
-    """Shape [B]: whether the row is its document's last."""
+    """Shape [B]: whether the row is its document's last; of a packed row, whether its last document ends."""
+    ends: RowEnds | None = None
+    """Where documents end in the rows, if that was asked for: padding follows the last one."""
 
     def __len__(self) -> int:
         """Rows."""
         return len(self.tokens)
+
+
+AnyRows = Tokens | DocumentRows | MarkedRows
+"""What readers return."""

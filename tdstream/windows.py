@@ -78,6 +78,12 @@ class DocumentCut:
         rest = num_tokens - self._covered(full)
         return full + (rest >= np.where(full > 0, max(self.min_tail, 1), 1))
 
+    def held(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens of kept documents [n] their windows hold; the others are left out."""
+        num_tokens = np.asarray(num_tokens, np.int64)
+        full = self._full(num_tokens)
+        return np.where(self.count(num_tokens) > full, num_tokens, self._covered(full))
+
     def windows(self, num_tokens: NDArray[np.int64], numbers: NDArray[np.int64]) -> Windows:
         """Return windows, each by its document's tokens (end-of-text included) and its number in it, [n]."""
         num_tokens, numbers = np.asarray(num_tokens, np.int64), np.asarray(numbers, np.int64)

@@ -14,6 +14,9 @@ FLOORS = (
     {"errors", "order", "batch", "rows", "totals"},
     {
         "windows",
+        "packing",
+        "views",
+        "document_fields",
         "checks",
         "topology",
         "node",
@@ -44,6 +47,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "clock": {"checks"},
     "topology": {"checks"},
     "device": {"checks"},
+    "document_fields": {"checks"},
     "dealing": {"topology"},
     "portable": {"checks", "state", "journey"},
     "extent": {"quirks"},

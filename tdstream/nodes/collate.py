@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from tdstream.batch import Batch, PackedBatch
+from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.errors import ConfigError
 from tdstream.node import Rows
-from tdstream.rows import MarkedRows
+from tdstream.rows import AnyRows, DocumentRows, MarkedRows
 from tdstream.state import differences, refuse
 
-IGNORED = -100
-"""The label that torch's cross entropy leaves out."""
 LABELS = ("next", "same")
 
 
@@ -28,6 +27,7 @@ class Collate:
             dict, so that the caller's loader can stack it.
         labels: "next": labels are the inputs one token later. "same": they are the inputs, for models that
             shift them inside.
+        documents: What batches say of documents, whose ends the rows must bring; None: nothing.
 
     Raises:
         ConfigError: If labels is another word.
@@ -35,10 +35,12 @@ class Collate:
 
     name = "collate"
 
-    def __init__(self, *, batched: bool, labels: str = "next") -> None:
+    def __init__(
+        self, *, batched: bool, labels: str = "next", documents: DocumentFields | None = None
+    ) -> None:
         if labels not in LABELS:
             raise ConfigError(f'labels must be "next" or "same", got {labels!r}.')
-        self.batched, self.labels = batched, labels
+        self.batched, self.labels, self.documents = batched, labels, documents
 
     def __repr__(self) -> str:
         return f"Collate({'batches' if self.batched else 'samples'})"
@@ -46,12 +48,16 @@ class Collate:
     stays_packed = False
     """Whether batches that travel arrive as rows, to be unpacked on a device; set by the loader."""
 
-    def __call__(self, rows: Rows | MarkedRows, *, travels: bool = False) -> dict[str, Tensor]:
+    def __call__(self, rows: AnyRows, *, travels: bool = False) -> dict[str, Tensor]:
         """Return an item's tensors: [B, T] or [B] of a batch, [T] or a scalar of a sample.
 
         Plain rows give {"input_ids", "labels"}, int64 and contiguous. Marked rows add "attention_mask",
         int64, 1 where an input is a token and 0 where it is padding, and "is_natural_stop", bool, whether the
         row is its document's last; labels are -100 at padding and where an earlier row has them.
+
+        With documents: "document_ids", int32, 0, 1, 2, ... in each row; "position_ids", int64, 0 at each
+        document's first token in the row; of a batch also "cu_seqlens", int32 [segments + 1], and the int
+        "max_seqlen"; labels are -100 where the target belongs to the next document.
 
         Args:
             rows: Samples in the storage type, [B, T + 1]; one row where items are samples.
@@ -61,11 +67,14 @@ class Collate:
         if self.batched and travels:
             return PackedBatch(unpack, *parts, stays_packed=self.stays_packed)
         tensors = unpack(*parts)
-        return Batch(tensors) if self.batched else {name: tensor[0] for name, tensor in tensors.items()}
+        return Batch(tensors) if self.batched else _sample(tensors)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides an item's form."""
-        return {"labels": self.labels}
+        if self.documents is None:
+            return {"labels": self.labels}
+        cross = self.documents.cross_labels
+        return {"labels": self.labels, "documents": True, "cross_document_labels": cross}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Compare a saved identity with this node's.
@@ -79,13 +88,54 @@ class Collate:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
 
-    def _plan(self, rows: Rows | MarkedRows) -> tuple[Any, tuple[Any, ...]]:
+    def _plan(self, rows: AnyRows) -> tuple[Any, tuple[Any, ...]]:
         """Return a function that makes tensors, and the arrays that it takes."""
+        shift = 1 if self.labels == "next" else 0
         if isinstance(rows, MarkedRows):
-            shift = 1 if self.labels == "next" else 0
-            parts = (rows.tokens, rows.lengths, rows.overlaps, rows.stops)
-            return partial(marked_inputs_and_labels, shift), parts
-        return (inputs_and_labels if self.labels == "next" else inputs_twice), (rows,)
+            unpack: Any = partial(marked_inputs_and_labels, shift)
+            parts: tuple[Any, ...] = (rows.tokens, rows.lengths, rows.overlaps, rows.stops)
+        else:
+            unpack = inputs_and_labels if shift else inputs_twice
+            parts = (rows.tokens if isinstance(rows, DocumentRows) else rows,)
+        return (
+            (unpack, parts)
+            if self.documents is None
+            else _of_documents(self.documents, rows, shift, unpack, parts)
+        )
+
+
+def _of_documents(
+    fields: DocumentFields, rows: AnyRows, shift: int, unpack: Any, parts: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return a plan that adds the fields of documents to another one's."""
+    if not isinstance(rows, (DocumentRows, MarkedRows)) or rows.ends is None:
+        raise ConfigError("documents=True needs a source that knows where documents end, this one does not.")
+    seq_len = rows.tokens.shape[1] - 1
+    borders = fields.borders(rows.ends, seq_len)
+    left_out = fields.left_out(rows.ends, seq_len, shift)
+    unpack = partial(with_documents, unpack, fields.longest(borders, seq_len))
+    return unpack, (borders, left_out, *parts)
+
+
+def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the only row of a batch; what has a length of its own, and cannot be stacked, is left out."""
+    return {name: tensors[name][0] for name in tensors if name not in ("cu_seqlens", "max_seqlen")}
+
+
+def with_documents(unpack: Any, longest: int, borders: Any, left_out: Any, *parts: Any) -> dict[str, Any]:
+    """Return a batch's tensors with the fields of documents.
+
+    Args:
+        unpack: Makes the tensors without them, from `parts`.
+        longest: max_seqlen.
+        borders: cu_seqlens, int32 [n], an array or a tensor.
+        left_out: Places of labels in the flattened batch that become -100, int64 [m].
+        parts: See unpack.
+    """
+    tensors = unpack(*parts)
+    leave_out(tensors["labels"], left_out)
+    rows, seq_len = tensors["input_ids"].shape
+    return {**tensors, **document_tensors(borders, longest, rows, seq_len)}
 
 
 def inputs_and_labels(rows: Rows | Tensor) -> dict[str, Tensor]:
@@ -110,17 +160,37 @@ def marked_inputs_and_labels(
         overlaps: [B].
         stops: [B].
     """
-    rows, ends, begins = _as_tensor(tokens), _as_tensor(lengths)[:, None], _as_tensor(overlaps)[:, None]
-    inputs = rows[:, :-1].contiguous()
+    if isinstance(tokens, Tensor):
+        return _marked_tensors(shift, tokens, lengths, overlaps, stops)
+    seq_len = tokens.shape[1] - 1
+    labels = tokens[:, shift : shift + seq_len].astype(np.int64, order="C")
+    mask = np.ones(labels.shape, np.int64)
+    for row, (length, overlap) in enumerate(zip(lengths.tolist(), overlaps.tolist(), strict=True)):
+        labels[row, :overlap] = IGNORED
+        if length <= seq_len:  # the document ends here: padding, if any, and the last token foretells none
+            labels[row, length - shift :] = IGNORED
+            mask[row, length:] = 0
+    return {
+        "input_ids": _as_tensor(tokens[:, :-1]),
+        "labels": torch.from_numpy(labels),
+        "attention_mask": torch.from_numpy(mask),
+        "is_natural_stop": torch.from_numpy(np.array(stops)),
+    }
+
+
+def _marked_tensors(
+    shift: int, tokens: Tensor, lengths: Tensor, overlaps: Tensor, stops: Tensor
+) -> dict[str, Tensor]:
+    """Return the same of tensors, on their device, without asking it for any number."""
+    inputs, ends = tokens[:, :-1].to(torch.int64).contiguous(), lengths[:, None]
     places = torch.arange(inputs.shape[1], device=inputs.device)
-    has_label = (places >= begins) & (places + shift < ends)
-    labels = rows[:, shift : shift + inputs.shape[1]].masked_fill(~has_label, IGNORED)
-    natural = stops if isinstance(stops, Tensor) else torch.from_numpy(np.array(stops))
+    has_label = (places >= overlaps[:, None]) & (places + shift < ends)
+    labels = tokens[:, shift : shift + inputs.shape[1]].to(torch.int64).masked_fill(~has_label, IGNORED)
     return {
         "input_ids": inputs,
         "labels": labels,
         "attention_mask": (places < ends).to(torch.int64),
-        "is_natural_stop": natural,
+        "is_natural_stop": stops,
     }
 
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
-from tdstream.node import IndexedNode, Rows
+from tdstream.node import IndexedNode
 from tdstream.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
+from tdstream.rows import AnyRows
 from tdstream.state import differences, refuse
 
 
@@ -64,7 +65,7 @@ class EpochPermutation:
             self._current = (epoch, self._order_of(epoch))
         return self._current[1](positions)
 
-    def read(self, indices: NDArray[np.int64]) -> Rows:
+    def read(self, indices: NDArray[np.int64]) -> AnyRows:
         """Return the samples at indices [n] as rows [n, seq_len + 1] in the storage type."""
         return self.upstream.read(indices)
 

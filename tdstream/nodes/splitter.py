@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tdstream.checks import whole
 from tdstream.dealing import BatchDealing, SampleDealing
 from tdstream.errors import ConfigError, GeometryError, StateError
-from tdstream.node import OrderedNode, Rows
+from tdstream.node import OrderedNode
+from tdstream.rows import AnyRows
 from tdstream.state import differences
 from tdstream.topology import Topology, Worker
 
@@ -98,7 +99,7 @@ class Splitter:
             opened._refuse_empty_streams()
         return opened
 
-    def read(self) -> Rows:
+    def read(self) -> AnyRows:
         """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
 
         Raises:

@@ -1,0 +1,229 @@
+"""The rows of a corpus packed with whole documents: planned once, kept in files, and mapped.
+
+A plan is a directory among the files made from a corpus (see `derived`)::
+
+    rows.i8       int64 [num_rows + 1]: the first piece of each row
+    starts.i8     int64 [num_pieces]: where each piece begins in the stream of tokens
+    lengths.i4    int32 [num_pieces]: its tokens, as `packing.Packed` has them
+    plan.json     how many of each there are; written when all are there
+
+Documents are packed in windows of as many neighbours, one after the other. After each window the files are
+made durable and progress.json says so; a process that dies leaves a directory that the next one goes on with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.errors import CorpusError
+from tdstream.packing import VERSION, Packed, pack
+
+logger = logging.getLogger(__name__)
+
+WINDOW_DOCUMENTS = 1 << 18
+"""Documents that may share rows; some 10 MB while they are packed."""
+_FILES: dict[str, np.dtype[Any]] = {
+    "rows.i8": np.dtype("<i8"),
+    "starts.i8": np.dtype("<i8"),
+    "lengths.i4": np.dtype("<i4"),
+}
+_DONE, _PROGRESS = "plan.json", "progress.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackOptions:
+    """What decides a plan, besides the documents."""
+
+    seq_len: int
+    documents: tuple[int, int]
+    """(first, last): documents first .. last - 1 are packed."""
+    window: int = WINDOW_DOCUMENTS
+    """Neighbouring documents that may share rows."""
+
+    def windows(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Yield the first document of each window from one on, and the one behind the last."""
+        first, last = self.documents
+        for start in range(first + begin, last, self.window):
+            yield start, min(start + self.window, last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """How much of a plan there is."""
+
+    documents: int = 0
+    rows: int = 0
+    pieces: int = 0
+
+    def entries(self) -> tuple[int, int, int]:
+        """Return the entries of each file, in the order of `_FILES`."""
+        return self.rows + 1, self.pieces, self.pieces
+
+
+class PackPlan:
+    """A plan that can be read: in memory, or mapped from files in each process.
+
+    Args:
+        directory: The plan's files; None where the arrays are given.
+        arrays: rows, starts and lengths, as in the files.
+    """
+
+    def __init__(self, directory: Path | None, arrays: tuple[NDArray[Any], ...] | None = None) -> None:
+        self._directory, self._held = directory, arrays
+        self._mapped: tuple[NDArray[Any], ...] | None = arrays
+        self.num_rows = len(self.arrays()[0]) - 1
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return rows, starts and lengths.
+
+        Raises:
+            CorpusError: If the files have gone.
+        """
+        if self._mapped is None:
+            self._mapped = tuple(self._map(name) for name in _FILES)
+        return self._mapped
+
+    def _map(self, name: str) -> NDArray[Any]:
+        path = Path(str(self._directory)) / name
+        try:
+            return np.asarray(np.memmap(path, _FILES[name], mode="r"))
+        except (OSError, ValueError) as error:
+            raise CorpusError(f"{path} cannot be read any more: {error}. Was it deleted?") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mapped": self._held}  # opened per process
+
+
+def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
+    """Return a plan that is kept in memory, for documents that are."""
+    parts = [_packed(ends, window, options.seq_len) for window in options.windows(0)]
+    rows = np.concatenate([[0], *(part.rows for part in parts)]).cumsum()
+    starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
+    lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
+    return PackPlan(None, (rows, starts, lengths))
+
+
+def plan_of(directory: Path, ends: DocumentEnds, options: PackOptions) -> PackPlan:
+    """Return the plan of a corpus, made now if no process has made it before.
+
+    Args:
+        directory: The corpus.
+        ends: Where its documents end.
+        options: What else decides the plan.
+
+    Raises:
+        OutputError: If it can be kept nowhere.
+    """
+    name = _name(ends, options)
+    found = next((plan for place in places(directory) if (plan := _opened(place / name))), None)
+    if found is not None:
+        return found
+    place = writable_place(directory)
+    with taking_turns(place, name) as alone:
+        plan = _opened(place / name)  # another process may have made it meanwhile
+        return plan or _made(place, name, ends, options, alone=alone)
+
+
+def _name(ends: DocumentEnds, options: PackOptions) -> str:
+    told = json.dumps([VERSION, ends.key, ends.identity(), ends.total_tokens, asdict(options)])
+    return f"pack-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def _opened(directory: Path) -> PackPlan | None:
+    """Return a finished plan; None if there is none, or its files are not what it says."""
+    try:
+        whole = _sizes(directory) == _bytes(_Size(**json.loads((directory / _DONE).read_text())))
+    except (OSError, ValueError, TypeError):
+        return None
+    return PackPlan(directory) if whole else None
+
+
+def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, alone: bool) -> PackPlan:
+    """Make a plan, on top of what a process that died has left, and give it its name."""
+    target = place / name
+    partial = place / (f"{name}.partial" if alone else f"{name}.{os.getpid()}.partial")
+    partial.mkdir(exist_ok=True)
+    size = _write(partial, ends, options)
+    with whole_file(partial / _DONE) as file:
+        file.write(json.dumps(asdict(size)).encode())
+    (partial / _PROGRESS).unlink(missing_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # only one that is damaged
+    with suppress(OSError):  # where there are no locks, another one may be quicker
+        partial.rename(target)
+    shutil.rmtree(partial, ignore_errors=True)
+    return PackPlan(target)
+
+
+def _write(partial: Path, ends: DocumentEnds, options: PackOptions) -> _Size:
+    """Append the windows that are missing; return how much there is at the end."""
+    size, first = _resumed(partial), options.documents[0]
+    logger.info("Packing documents into rows of %d tokens, in %s.", options.seq_len, partial)
+    with tqdm(
+        total=options.documents[1] - first, initial=size.documents, unit="doc", desc="packing",
+        disable=None, leave=False,
+    ) as bar:  # fmt: skip
+        for window in options.windows(size.documents):
+            size = _append(partial, _packed(ends, window, options.seq_len), window[1] - first, size)
+            bar.update(window[1] - window[0])
+    return size
+
+
+def _packed(ends: DocumentEnds, window: tuple[int, int], seq_len: int) -> Packed:
+    first, last = window
+    stops = ends.between(first, last)
+    begins = np.concatenate([ends.at(np.array([first - 1])), stops[:-1]])
+    return pack(begins, stops - begins, seq_len)
+
+
+def _append(partial: Path, packed: Packed, documents: int, size: _Size) -> _Size:
+    rows = packed.rows.cumsum() + size.pieces
+    arrays: tuple[NDArray[Any], ...] = (rows, packed.starts, packed.lengths)
+    for name, array in zip(_FILES, arrays, strict=True):
+        with (partial / name).open("ab") as file:
+            file.write(array.astype(_FILES[name]).tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+    size = _Size(documents, size.rows + len(rows), size.pieces + len(packed.starts))
+    with whole_file(partial / _PROGRESS) as file:
+        file.write(json.dumps(asdict(size)).encode())
+    return size
+
+
+def _resumed(partial: Path) -> _Size:
+    """Return how much of a plan is safe, and cut off what is not."""
+    try:
+        size = _Size(**json.loads((partial / _PROGRESS).read_text()))
+        safe = all(there >= needed for there, needed in zip(_sizes(partial), _bytes(size), strict=True))
+    except (OSError, ValueError, TypeError):
+        safe = False
+    if not safe:
+        size = _Size()
+        for name in _FILES:
+            (partial / name).write_bytes(b"")
+        (partial / "rows.i8").write_bytes(bytes(8))  # the first row's first piece
+    for name, length in zip(_FILES, _bytes(size), strict=True):
+        os.truncate(partial / name, length)
+    return size
+
+
+def _bytes(size: _Size) -> list[int]:
+    return [count * dtype.itemsize for count, dtype in zip(size.entries(), _FILES.values(), strict=True)]
+
+
+def _sizes(directory: Path) -> list[int]:
+    return [(directory / name).stat().st_size if (directory / name).exists() else -1 for name in _FILES]

@@ -1,0 +1,166 @@
+"""What a batch says of the documents in it: their ids, places, and borders for variable-length attention.
+
+The batch is flattened, [B * T], and falls into *segments*: stretches of one document in one row. Padding at a
+row's end is a segment as well. The segments' borders, `cu_seqlens`, and the few labels to leave out are made
+where the row is read; ids and places are as large as the batch, and made where it arrives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tdstream.checks import whole
+from tdstream.errors import ConfigError
+from tdstream.rows import RowEnds
+
+IGNORED = -100
+"""The label that torch's cross entropy leaves out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentFields:
+    """Which fields of documents a batch has.
+
+    Args:
+        cross_labels: Whether labels whose target belongs to the next document are kept.
+        capacity: The length of cu_seqlens in every batch, which repeats its last value; None: as needed.
+
+    Raises:
+        ConfigError: If the capacity is no integer of at least 2.
+    """
+
+    cross_labels: bool = False
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None:
+            whole("cu_seqlens_capacity", self.capacity, at_least=2)
+
+    def borders(self, ends: RowEnds, seq_len: int) -> NDArray[np.int32]:
+        """Return cu_seqlens of rows: 0, and the ends of segments, int32 [segments + 1] or [capacity].
+
+        Raises:
+            ConfigError: If they are more than the capacity.
+        """
+        rows = np.arange(len(ends.counts), dtype=np.int64) * seq_len
+        inside = ends.places < seq_len  # an end at the row's end is a border anyway
+        borders = np.concatenate([[0], rows + seq_len, (np.repeat(rows, ends.counts) + ends.places)[inside]])
+        borders.sort()
+        return borders.astype(np.int32) if self.capacity is None else self._padded(borders)
+
+    def left_out(self, ends: RowEnds, seq_len: int, shift: int) -> NDArray[np.int64]:
+        """Return the places in the flattened labels whose target belongs to the next document, int64 [n].
+
+        Args:
+            ends: The ends in rows.
+            seq_len: T.
+            shift: 1 where labels are the next tokens, 0 where they are the inputs, which a model shifts.
+        """
+        if self.cross_labels:
+            return np.empty(0, np.int64)
+        places = np.repeat(np.arange(len(ends.counts)) * seq_len, ends.counts) + ends.places - shift
+        return places if shift else places[ends.places < seq_len]
+
+    def longest(self, borders: NDArray[np.int32], seq_len: int) -> int:
+        """Return max_seqlen: the longest segment, or with a capacity T, which is the same for all batches."""
+        return seq_len if self.capacity is not None else int(np.diff(borders).max(initial=0))
+
+    def _padded(self, borders: NDArray[np.int64]) -> NDArray[np.int32]:
+        if len(borders) > self.capacity:  # type: ignore[operator]  # called with a capacity only
+            raise ConfigError(
+                f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
+                f"{len(borders):,} places, more than cu_seqlens_capacity={self.capacity:,}. Build with a "
+                f"larger one; a saved state goes on with it."
+            )
+        padded = np.full(self.capacity, borders[-1], np.int32)  # type: ignore[arg-type]
+        padded[: len(borders)] = borders
+        return padded
+
+
+def document_fields(
+    wanted: bool, *, batched: bool, cross_labels: bool = False, capacity: int | None = None
+) -> DocumentFields | None:
+    """Return which fields of documents items have, from `build`'s arguments.
+
+    Args:
+        wanted: Whether there are any.
+        batched: Whether items are batches.
+        cross_labels: See DocumentFields.
+        capacity: See DocumentFields.
+
+    Raises:
+        ConfigError: If fields of fields that there are not are asked for.
+    """
+    if not wanted and (cross_labels or capacity is not None):
+        asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
+        raise ConfigError(f'{asked} needs documents=True or cut="pack".')
+    if capacity is not None and not batched:
+        raise ConfigError(
+            "cu_seqlens_capacity needs batch_size: single samples have no cu_seqlens, since a loader could "
+            "not stack them."
+        )
+    return DocumentFields(cross_labels=cross_labels, capacity=capacity) if wanted else None
+
+
+def document_tensors(borders: Any, longest: int, rows: int, seq_len: int) -> dict[str, Any]:
+    """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
+
+    Args:
+        borders: cu_seqlens, an int32 array, or a tensor on any device.
+        longest: max_seqlen.
+        rows: B.
+        seq_len: T.
+    """
+    ids, positions = (_on_device if isinstance(borders, Tensor) else _on_cpu)(borders, rows, seq_len)
+    cu_seqlens = borders if isinstance(borders, Tensor) else torch.from_numpy(np.array(borders))
+    return {
+        "document_ids": ids,
+        "position_ids": positions,
+        "cu_seqlens": cu_seqlens,
+        "max_seqlen": longest,
+    }
+
+
+def leave_out(labels: Tensor, places: Any) -> None:
+    """Set labels [B, T] at places of the flattened batch, an array or a tensor, to -100, in place."""
+    if isinstance(places, Tensor):
+        labels.view(-1)[places] = IGNORED
+    else:
+        labels.numpy().reshape(-1)[places] = IGNORED  # the same memory
+
+
+def _on_cpu(borders: NDArray[np.int32], rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return ids and positions; numpy repeats several times faster than torch."""
+    starts = borders[:-1]
+    lengths = borders[1:] - starts
+    of_row = starts // seq_len  # the row of each segment; those without tokens may have any
+    numbers = np.arange(len(starts), dtype=np.int32)
+    ids = (numbers - starts.searchsorted(of_row * seq_len)).astype(np.int32).repeat(lengths)
+    positions = (-starts).astype(np.int64).repeat(lengths)
+    positions += _counted(rows * seq_len)
+    shape = (rows, seq_len)
+    return torch.from_numpy(ids).view(shape), torch.from_numpy(positions).view(shape)
+
+
+@lru_cache(maxsize=4)
+def _counted(number: int) -> NDArray[np.int64]:
+    """Return 0, 1, 2, ...; counting anew for each batch would take as long as all else here."""
+    return np.arange(number)
+
+
+def _on_device(borders: Tensor, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return ids and positions, without asking the device for any number."""
+    begins = torch.zeros(rows * seq_len + 1, dtype=torch.int32, device=borders.device)
+    begins[borders.long()] = 1
+    begins = begins[:-1].view(rows, seq_len)
+    begins[:, 0] = 0
+    places = torch.arange(seq_len, device=borders.device)
+    starts = torch.where(begins == 1, places, 0).cummax(dim=1).values
+    return begins.cumsum(dim=1, dtype=torch.int32), places - starts

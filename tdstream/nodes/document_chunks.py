@@ -1,0 +1,145 @@
+"""Windows that lie inside one document each, found by arithmetic: no list of windows is held.
+
+Documents are taken in blocks; of each block only the number of its first window is held, 8 bytes for
+128 documents. A window's block is searched among them, then its document in the block's own ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.errors import CorpusError
+from tdstream.node import Rows, TokenStream
+from tdstream.rows import MarkedRows, RowEnds
+from tdstream.state import differences, refuse
+from tdstream.windows import DocumentCut, Windows
+
+_BLOCK = 128  # documents
+_PIECE = _BLOCK * 8192  # documents that are counted at once
+
+Ints = NDArray[np.int64]
+
+
+class DocumentChunks:
+    """Samples of a corpus that never cross a document's end, padded where the document is shorter.
+
+    Args:
+        tokens: The stream of tokens.
+        ends: Where its documents end.
+        cut: How a document is cut.
+        pad_id: Stands at places behind a window's tokens.
+        documents: (first, last): only documents first .. last - 1; None means all.
+        mark_ends: Whether rows say where documents end.
+
+    Attributes:
+        dropped_documents: Documents that give no window, being too short.
+        dropped_tokens: Tokens that no window holds: of these documents, and of ends too short for a window.
+
+    Raises:
+        CorpusError: If there is no window at all.
+    """
+
+    name = "reader"
+
+    def __init__(
+        self,
+        tokens: TokenStream,
+        ends: DocumentEnds,
+        cut: DocumentCut,
+        *,
+        pad_id: int = 0,
+        documents: tuple[int, int] | None = None,
+        mark_ends: bool = False,
+    ) -> None:
+        self.tokens, self.ends, self.cut, self.pad_id = tokens, ends, cut, pad_id
+        self._padding: Rows = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
+        self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
+        self._first, self._last = (0, ends.num_documents) if documents is None else documents
+        self.dropped_documents = self.dropped_tokens = 0
+        self._firsts = np.concatenate([[0], np.cumsum(self._count(), dtype=np.int64)])  # [num_blocks + 1]
+        if len(self) == 0:
+            raise CorpusError(
+                f"none of the {self._last - self._first:,} documents has the {max(cut.min_tail, 1):,} tokens "
+                f"that make one worth a window; use a smaller min_tail_len."
+            )
+
+    def __repr__(self) -> str:
+        return f"DocumentChunks({len(self):,} windows of up to {self.seq_len:,} tokens)"
+
+    def __len__(self) -> int:
+        """Windows of all documents."""
+        return int(self._firsts[-1])
+
+    def read(self, indices: Ints) -> MarkedRows:
+        """Return the windows at indices [n], as rows [n, seq_len + 1]."""
+        starts, windows = self.locate(indices)
+        parts = [np.empty(0, self.tokens.dtype)]
+        for part in self.tokens.slices(starts.tolist(), windows.lengths.tolist()):
+            parts += (part, self._padding[len(part) :])
+        tokens: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
+        ends = RowEnds.of_lengths(windows.lengths, self.seq_len) if self._mark_ends else None
+        return MarkedRows(tokens, windows.lengths, windows.overlaps, windows.stops, ends)
+
+    def locate(self, indices: Ints) -> tuple[Ints, Windows]:
+        """Return the places in the stream of windows' first tokens, int64 [n], and the windows."""
+        blocks = self._firsts.searchsorted(indices, side="right") - 1
+        firsts = self._first + blocks * _BLOCK
+        numbers = np.minimum(firsts[:, None] + np.arange(-1, _BLOCK), self._last - 1)  # [n, block + 1]
+        ends = self.ends.at(numbers.ravel()).reshape(numbers.shape)
+        upto = self._windows(np.diff(ends, axis=1), numbers[:, 1:]).cumsum(axis=1)  # [n, block]
+        inside = indices - self._firsts[blocks]  # among the block's windows
+        document = (upto <= inside[:, None]).sum(axis=1)
+        rows = np.arange(len(indices))
+        before = np.where(document > 0, upto[rows, document - 1], 0)
+        begins = ends[rows, document]
+        windows = self.cut.windows(ends[rows, document + 1] - begins, inside - before)
+        return begins + windows.starts, windows
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides where windows begin and end."""
+        part = {} if self._part is None else {"first_document": self._first}
+        return {
+            "cut": "document",
+            "seq_len": self.seq_len,
+            "stride": self.cut.stride,
+            "min_tail_len": self.cut.min_tail,
+            "pad_id": self.pad_id,
+            "samples": len(self),
+            **self.ends.identity(),
+            **part,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())
+
+    def _count(self) -> Ints:
+        """Return the windows of each block of documents, counted piece by piece."""
+        blocks = [np.empty(0, np.int64)]
+        for first in range(self._first, self._last, _PIECE):
+            last = min(first + _PIECE, self._last)
+            ends = self.ends.between(first, last)
+            lengths = np.diff(ends, prepend=self.ends.at(np.array([first - 1])))
+            windows = self._windows(lengths, np.arange(first, last))
+            kept = windows > 0
+            self.dropped_documents += int(len(kept) - kept.sum())
+            self.dropped_tokens += int(lengths.sum() - self.cut.held(lengths[kept]).sum())
+            blocks.append(np.add.reduceat(windows, np.arange(0, len(windows), _BLOCK)))
+        return np.concatenate(blocks)
+
+    def _windows(self, lengths: Ints, numbers: Ints) -> Ints:
+        """Return how many windows documents have, by their tokens and their numbers."""
+        text = lengths - (numbers < self.ends.num_ends)  # without the end-of-text token, if there is one
+        return np.where(self.cut.is_kept(text), self.cut.count(lengths), 0)

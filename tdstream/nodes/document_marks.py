@@ -1,0 +1,56 @@
+"""Say where documents end in samples that are cut from the stream wherever they fall."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.node import StreamReader
+from tdstream.rows import DocumentRows, RowEnds
+from tdstream.state import differences, refuse
+
+
+class DocumentMarks:
+    """The samples of a reader, with the ends of documents in them.
+
+    Args:
+        upstream: The samples, windows of a stream.
+        ends: Where the stream's documents end.
+    """
+
+    name = "reader"
+
+    def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
+        self.upstream, self.ends = upstream, ends
+        self.seq_len = upstream.seq_len
+
+    def __repr__(self) -> str:
+        return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"
+
+    def __len__(self) -> int:
+        """Samples in the corpus."""
+        return len(self.upstream)
+
+    def read(self, indices: NDArray[np.int64]) -> DocumentRows:
+        """Return the samples at indices [n], as rows [n, seq_len + 1], and where documents end in them."""
+        ends = self.ends.within(self.upstream.first_tokens(indices), self.seq_len)
+        return DocumentRows(self.upstream.read(indices), RowEnds(*ends))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides where samples and documents begin and end."""
+        return {**self.upstream.state_dict(), **self.ends.identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())

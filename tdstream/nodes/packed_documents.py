@@ -1,0 +1,103 @@
+"""Rows packed with whole documents, as a plan says: read anywhere, nothing of the plan is held in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.pack_plan import PackOptions, PackPlan
+from tdstream.node import Rows, TokenStream
+from tdstream.packing import VERSION
+from tdstream.rows import MarkedRows, RowEnds
+from tdstream.state import differences, refuse
+
+
+class PackedDocuments:
+    """Samples that hold whole documents, and full rows of those that are longer than a row.
+
+    Args:
+        tokens: The stream of tokens.
+        ends: Where its documents end.
+        plan: Which of them each row holds.
+        options: What decided the plan.
+        pad_id: Stands at places behind a row's tokens.
+    """
+
+    name = "reader"
+
+    def __init__(
+        self,
+        tokens: TokenStream,
+        ends: DocumentEnds,
+        plan: PackPlan,
+        options: PackOptions,
+        *,
+        pad_id: int = 0,
+    ) -> None:
+        self.tokens, self.ends, self.plan, self.options = tokens, ends, plan, options
+        self.seq_len, self.pad_id = options.seq_len, pad_id
+        self._padding: Rows = np.full(options.seq_len + 1, pad_id, tokens.dtype)
+
+    def __repr__(self) -> str:
+        return f"PackedDocuments({len(self):,} rows of {self.seq_len:,} tokens)"
+
+    def __len__(self) -> int:
+        """Rows of the plan."""
+        return self.plan.num_rows
+
+    def read(self, indices: NDArray[np.int64]) -> MarkedRows:
+        """Return the rows at indices [n], as rows [n, seq_len + 1]."""
+        firsts, starts, lengths = self.plan.arrays()
+        low, high = firsts[indices], firsts[indices + 1]
+        counts = high - low
+        after = counts.cumsum()
+        pieces = np.arange(counts.sum()) + np.repeat(low - after + counts, counts)
+        starts, lengths = starts[pieces], lengths[pieces]
+        upto = lengths.cumsum(dtype=np.int64)
+        row_ends = upto[after - 1]  # of all rows' pieces up to each row's last
+        row_lengths = np.diff(row_ends, prepend=0)
+        ends = upto - np.repeat(row_ends - row_lengths, counts)  # places in the row
+        tokens = self._joined(self.tokens.slices(starts.tolist(), lengths.tolist()), after, row_lengths)
+        stops = row_lengths <= self.seq_len
+        marks = RowEnds(np.where(stops, counts, counts - 1), ends[ends <= self.seq_len])
+        overlaps = np.zeros(len(indices), np.int32)
+        return MarkedRows(tokens, row_lengths.astype(np.int32), overlaps, stops, marks)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides what is in which row."""
+        first, last = self.options.documents
+        part = {} if last - first == self.ends.num_documents else {"first_document": first}
+        return {
+            "cut": "pack",
+            "version": VERSION,
+            "seq_len": self.seq_len,
+            "window": self.options.window,
+            "pad_id": self.pad_id,
+            "samples": len(self),
+            **self.ends.identity(),
+            **part,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())
+
+    def _joined(self, pieces: list[Rows], after: Any, row_lengths: Any) -> Rows:
+        """Return rows [n, seq_len + 1] of pieces, each row's up to `after`, and padding behind them."""
+        parts, first = [np.empty(0, self.tokens.dtype)], 0
+        for last, length in zip(after.tolist(), row_lengths.tolist(), strict=True):
+            parts += (*pieces[first:last], self._padding[length:])
+            first = last
+        rows: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
+        return rows

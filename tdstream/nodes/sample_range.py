@@ -1,0 +1,61 @@
+"""Some of the samples of a reader, from one to another: a part of a corpus for training, or held out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.errors import ConfigError
+from tdstream.node import ReaderNode
+from tdstream.rows import AnyRows
+from tdstream.state import differences, refuse
+
+
+class SampleRange:
+    """Samples first .. last - 1 of a reader, which are samples 0, 1, ... here.
+
+    Args:
+        upstream: The samples.
+        first: The first one.
+        last: The one behind the last.
+
+    Raises:
+        ConfigError: If none is left.
+    """
+
+    name = "reader"
+
+    def __init__(self, upstream: ReaderNode, first: int, last: int) -> None:
+        if not 0 <= first < last <= len(upstream):
+            raise ConfigError(f"samples {first:,} to {last:,} of {len(upstream):,} are none; choose others.")
+        self.upstream, self.first, self.last = upstream, first, last
+        self.seq_len = upstream.seq_len
+
+    def __repr__(self) -> str:
+        return f"{self.upstream!r} > SampleRange({self.first:,}:{self.last:,})"
+
+    def __len__(self) -> int:
+        """Samples of the range."""
+        return self.last - self.first
+
+    def read(self, indices: NDArray[np.int64]) -> AnyRows:
+        """Return the samples at indices [n] of the range."""
+        return self.upstream.read(indices + self.first)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the samples are, and which of them these are."""
+        return {**self.upstream.state_dict(), "first_sample": self.first, "samples": len(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())

@@ -1,0 +1,132 @@
+"""Fill rows with whole documents: best-fit decreasing, without a step for each document.
+
+The longest come first, and those of one length are placed together: into the rows with the least room that
+takes them, and where there is none, into new ones. Rows are known by their room: a step is a slice of arrays.
+
+Reference:
+    H. Ding et al.: Fewer Truncations Improve Language Modeling (2024): best-fit packing of documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+VERSION = 1
+"""Rises when the same documents are packed in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows, filled with pieces of a stream of tokens."""
+
+    starts: Ints
+    """Shape [pieces]: where each piece begins in the stream; row after row, in the stream's order in each."""
+    lengths: NDArray[np.int32]
+    """Shape [pieces]: its tokens, up to T; T + 1 where it fills its row and its document goes on behind."""
+    rows: Ints
+    """Shape [num_rows]: pieces of each row, at least 1. Rows are in the order of their first pieces."""
+
+
+def pack(begins: Ints, lengths: Ints, seq_len: int) -> Packed:
+    """Pack documents into rows of seq_len tokens, longer ones cut into full rows first.
+
+    Args:
+        begins: Where the documents begin in the stream, ascending, [n].
+        lengths: Their tokens, at least 1, [n].
+        seq_len: T.
+    """
+    starts, pieces, stays = _pieces(begins, lengths, seq_len)
+    rows = np.empty(len(starts), np.int64)
+    full = pieces >= seq_len
+    rows[~full], num_rows = best_fit(pieces[~full], seq_len)
+    rows[full] = num_rows + np.arange(full.sum())
+    rows, order = _in_order_of_first(rows)
+    lengths32 = (pieces + (full & ~stays))[order].astype(np.int32)
+    return Packed(starts[order], lengths32, np.bincount(rows) if len(rows) else rows)
+
+
+def best_fit(lengths: Ints, room: int) -> tuple[Ints, int]:
+    """Place pieces into rows, the longest first, each where the least room is left that takes it.
+
+    Args:
+        lengths: The pieces' tokens, 1 to room, [n].
+        room: Tokens of a row.
+
+    Returns:
+        The row of each piece, int64 [n], and the number of rows.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    counts = np.bincount(lengths, minlength=1)
+    open_rows = _OpenRows(room)
+    placed = [np.empty(0, np.int64)]
+    for length in np.flatnonzero(counts)[::-1].tolist():
+        placed += open_rows.place(length, int(counts[length]))
+    rows = np.empty(len(lengths), np.int64)
+    rows[longest_first] = np.concatenate(placed)
+    return rows, open_rows.count
+
+
+class _OpenRows:
+    """Rows by the room that is left in them."""
+
+    def __init__(self, room: int) -> None:
+        self.count = 0
+        self._room = room
+        self._rows: dict[int, list[Ints]] = {}
+        self._rooms = 0  # bit r: there are rows with room r
+
+    def place(self, length: int, count: int) -> list[Ints]:
+        """Return the rows that take `count` pieces of a length, one entry for each piece."""
+        placed = []
+        while count:
+            room, rows = self._tightest(length, count)
+            fit = room // length
+            full = min(count // fit, len(rows))
+            placed.append(np.repeat(rows[:full], fit))
+            self._put(room - fit * length, rows[:full])
+            count, rows = count - full * fit, rows[full:]
+            if len(rows) and 0 < count < fit:
+                placed.append(np.repeat(rows[:1], count))
+                self._put(room - count * length, rows[:1])
+                count, rows = 0, rows[1:]
+            self._put(room, rows)
+        return placed
+
+    def _tightest(self, length: int, count: int) -> tuple[int, Ints]:
+        """Return the least room that takes a length, and the rows that have it; or enough new ones."""
+        enough = self._rooms >> length
+        if enough:
+            room = length + (enough & -enough).bit_length() - 1
+            self._rooms ^= 1 << room
+            return room, np.concatenate(self._rows.pop(room))
+        first, self.count = self.count, self.count - (-count // (self._room // length))
+        return self._room, np.arange(first, self.count)
+
+    def _put(self, room: int, rows: Ints) -> None:
+        if room and len(rows):
+            self._rows.setdefault(room, []).append(rows)
+            self._rooms |= 1 << room
+
+
+def _pieces(begins: Ints, lengths: Ints, seq_len: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Cut documents into pieces; return starts, lengths, and whether each ends its document, [pieces]."""
+    counts = -(-lengths // seq_len)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # in its document
+    starts = np.repeat(begins, counts) + number * seq_len
+    left = np.repeat(begins + lengths, counts) - starts
+    return starts, np.minimum(left, seq_len), left <= seq_len
+
+
+def _in_order_of_first(rows: Ints) -> tuple[Ints, NDArray[np.intp]]:
+    """Number rows by their first pieces; return the pieces' rows in that order, and the pieces' order."""
+    first = np.empty(rows.max(initial=-1) + 1, np.int64)
+    first[rows[::-1]] = np.arange(len(rows))[::-1]  # where a row occurs again, the last assignment stays
+    new = np.empty_like(first)
+    new[np.argsort(first)] = np.arange(len(first))
+    order = np.argsort(new[rows], kind="stable")
+    return new[rows][order], order

@@ -1,0 +1,94 @@
+"""Parts of one corpus that have nothing in common: for training, and held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+from tdstream.errors import ConfigError
+
+_UNITS = ("samples", "documents")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A part of a corpus; `build` takes it in place of the corpus. Made by `split`."""
+
+    directory: str | Path
+    """The corpus."""
+    begin: Fraction
+    """Where it begins, from 0, the corpus's beginning, to 1, its end."""
+    end: Fraction
+    by: str
+    """What is divided: "samples" or "documents"."""
+
+    def range_of(self, number: int) -> tuple[int, int]:
+        """Return, of so many samples or documents, the first in this part, and the one behind the last."""
+        return _nearest(number * self.begin), _nearest(number * self.end)
+
+
+def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples") -> list[View]:
+    """Divide a corpus into parts, in its own order; no token of a sample is in two of them.
+
+    Args:
+        corpus: The corpus directory.
+        fractions: The parts' shares, more than 0 each, together at most 1.
+        by: "samples": parts are ranges of samples, whatever they are with `build`'s other arguments (with
+            overlapping samples, stride below seq_len + 1, neighbouring parts share a few tokens).
+            "documents": parts are ranges of documents, each of which is in one part as a whole.
+
+    Returns:
+        A view for each share, which `build` and `loader` take in place of the corpus.
+
+    Raises:
+        ConfigError: If the shares are out of range, or by is another word.
+    """
+    if by not in _UNITS:
+        raise ConfigError(f'by must be "samples" or "documents", got {by!r}.')
+    shares = [_share(fraction) for fraction in fractions]
+    total = sum(shares)
+    if not shares or total > 1:
+        raise ConfigError(f"fractions must be shares that add up to at most 1, got {list(fractions)!r}.")
+    borders = accumulate(shares, initial=Fraction(0))
+    return [View(corpus, begin, end, by) for begin, end in pairwise(borders)]
+
+
+def part_of(samples: slice | None, first: int, last: int) -> tuple[int, int]:
+    """Return the first of samples first .. last - 1 that a slice takes, and the one behind the last.
+
+    Args:
+        samples: Counted from `first`, as of a list; None takes all.
+        first: The first sample.
+        last: The one behind the last.
+
+    Raises:
+        ConfigError: If it is no slice of whole numbers, or has a step.
+    """
+    if samples is None:
+        return first, last
+    if not isinstance(samples, slice) or samples.step not in (None, 1):
+        raise ConfigError(f"samples must be a slice without a step, such as slice(0, 1000), got {samples!r}.")
+    try:
+        start, stop, _ = samples.indices(last - first)
+    except TypeError:
+        raise ConfigError(f"samples must be a slice of whole numbers, got {samples!r}.") from None
+    return first + start, first + max(start, stop)
+
+
+def _share(fraction: Any) -> Fraction:
+    """Return a share as it was written: 0.1 is a tenth, so that ten of them are the whole."""
+    try:
+        share = Fraction(str(fraction))
+    except ValueError:
+        share = Fraction(-1)
+    if not 0 < share <= 1:
+        raise ConfigError(f"a fraction must be more than 0 and at most 1, got {fraction!r}.")
+    return share
+
+
+def _nearest(value: Fraction) -> int:
+    return int(value + Fraction(1, 2))
