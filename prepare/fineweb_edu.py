@@ -11,4 +11,4 @@ import sys
 from tdstream.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(["prepare", *sys.argv[1:]]))
+    sys.exit(main(["prepare", *sys.argv[1:]], own_process=True))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
-
-import torch.distributed
-from torch.utils.data import get_worker_info
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
@@ -51,8 +49,9 @@ def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = Non
         )
     if dp_rank is not None and dp_world_size is not None:
         return _checked("dp_rank", dp_rank, "dp_world_size", dp_world_size)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Topology(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    distributed = sys.modules.get("torch.distributed")  # Where nobody has imported it, there is no group.
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return Topology(distributed.get_rank(), distributed.get_world_size())
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _checked("RANK", _environment("RANK"), "WORLD_SIZE", _environment("WORLD_SIZE"))
     return Topology(0, 1)
@@ -60,7 +59,8 @@ def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = Non
 
 def current_worker() -> Worker:
     """Return this process's place among the workers of the loader that runs it."""
-    info = get_worker_info()
+    data = sys.modules.get("torch.utils.data")  # A loader's worker has imported it.
+    info = None if data is None else data.get_worker_info()
     return Worker(0, 1, False) if info is None else Worker(info.id, info.num_workers, True)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,9 +153,51 @@ def test_the_library_has_no_assert():
 def test_the_public_names_are_sorted_and_real():
     """__all__ is the whole public surface: sorted, each name there, nothing public besides."""
     assert tdstream.__all__ == sorted(tdstream.__all__)
+    for name in tdstream.__all__:
+        getattr(tdstream, name)
     exported = {
         name
         for name, value in vars(tdstream).items()
         if not name.startswith("_") and getattr(value, "__module__", None) and not hasattr(value, "__path__")
     }
     assert exported == set(tdstream.__all__)
+
+
+LIGHT = """
+import json, sys
+import tdstream
+heavy = [name for name in ("torch", "datasets", "transformers", "pyarrow") if name in sys.modules]
+import tdstream.build, tdstream.prepare
+from tdstream import *
+print(json.dumps([heavy, callable(tdstream.build), callable(tdstream.prepare), build is tdstream.build]))
+"""
+
+
+def test_the_front_page_imports_what_is_asked_for():
+    """`import tdstream` loads nothing heavy, and a function is never mistaken for the module of its name."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], True, True, True]
+
+
+def test_every_public_name_is_found_where_the_front_page_says():
+    """The three lists of the front page are one, and each name comes from the module that defines it."""
+    assert list(tdstream._HOMES) == tdstream.__all__
+    for name, home in tdstream._HOMES.items():
+        assert getattr(tdstream, name).__module__ == home, name
+    assert set(tdstream.__all__) <= set(dir(tdstream))
+    with pytest.raises(AttributeError, match="'tdstream' has no attribute 'nothing'"):
+        tdstream.nothing  # noqa: B018
+
+
+def test_the_type_checker_sees_the_public_names():
+    """The imports that only a type checker reads are those of the front page's list."""
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    found = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert found == tdstream._HOMES

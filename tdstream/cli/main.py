@@ -18,17 +18,19 @@ EXIT_ERROR = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) -> int:
     """Run the command.
 
     Args:
         argv: Arguments; None means those of the process.
+        own_process: Whether the process is there for this alone; default where argv is None.
 
     Returns:
         The exit code: 0, 1 after an error, 130 after Ctrl-C. Wrong usage exits with 2.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
+    arguments.own_process = argv is None if own_process is None else own_process
     try:
         with _terminated_cleanly():
             return int(arguments.run(arguments))

@@ -19,9 +19,11 @@ from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, unpacked
 
 PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "from tdstream.preparation.torchless import leave_torch_out; "
+    "sys.argv[2:] == ['without_torch'] and leave_torch_out(); "
     "from tdstream.preparation.worker import serve; serve(int(sys.argv[1]))"
 )
-"""What a worker's interpreter runs, with the connection's descriptor as its argument."""
+"""What a worker's interpreter runs; its arguments are a connection's descriptor and "without_torch" or ""."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

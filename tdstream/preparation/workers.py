@@ -36,9 +36,10 @@ class Worker:
         """
         ours, theirs = Pipe()
         self.connection: Connection[Any, Any] = ours
+        torch = "" if orders.pickled else "without_torch"  # A tokenizer of a caller's own class may need it.
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), torch],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=_environment(),

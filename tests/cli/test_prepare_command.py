@@ -353,3 +353,22 @@ def test_stopped(stopped: Stopped, number: signal.Signals) -> None:
         "chunk_000001.bin",
         "meta.json",
     ]
+
+
+WITHOUT_TORCH = """
+import sys
+from tdstream.cli.main import main
+code = main()
+print("torch" in sys.modules)
+sys.exit(code)
+"""
+
+
+def test_a_process_of_its_own_does_without_torch(tmp_path: Path, tokenizer_dir: Path) -> None:
+    """The command prepares without importing torch, and says nothing about that."""
+    write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+    flags = ["--dataset", "a.jsonl", "--tokenizer", str(tokenizer_dir), "--output_path", "out"]
+    command = [sys.executable, "-c", WITHOUT_TORCH, "prepare", *flags, "--encoder", "hf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert "torch" not in done.stderr.lower()

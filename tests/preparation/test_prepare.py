@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -364,11 +361,3 @@ class TestRefusals:
         with pytest.raises(OutputError):
             prepare(TEXTS[:1])
         assert prepare(TEXTS[:1], overwrite=True).counts.documents == 1
-
-
-def test_the_front_page_stays_light() -> None:
-    """Importing tdstream does not import what only preparation needs."""
-    heavy = ["datasets", "transformers", "tokenizers", "pyarrow"]
-    code = f"import json, sys, tdstream; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
 from tdstream.preparation.segments import Place
-from tdstream.preparation.tokenizer import fingerprint, load_tokenizer
+from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, packed
 from tdstream.preparation.worker import Orders
 from tdstream.preparation.workers import Pool
 
@@ -115,7 +116,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         pid = 1
 
         def __init__(self, command: list[str], **named: Any) -> None:
-            descriptor = os.dup(int(command[-1]))
+            descriptor = os.dup(int(command[-2]))
             self._thread = threading.Thread(target=self._serve, args=(descriptor,), daemon=True)
             self._thread.start()
 
@@ -206,6 +207,19 @@ class TestPool:
         with pytest.raises(TdstreamError, match=r"^The tokenizer failed: no way\.$"):
             list(pool)
         pool.close()
+
+
+def test_a_worker_does_without_torch(tokenizer_dir: Path, orders: Orders) -> None:
+    """A worker's process has not loaded torch, unless the tokenizer is a caller's own."""
+    loaded = []
+    for pickled in (b"", packed(load_tokenizer(str(tokenizer_dir)))):
+        only = workers.Worker(replace(orders, pickled=pickled))
+        only.connection.send(["a"])
+        only.receive()
+        loaded.append("libtorch" in Path(f"/proc/{only.process.pid}/maps").read_text())
+        only.stop(at_once=False)
+        only.join()
+    assert loaded == [False, True]
 
 
 def workers_of_this_process() -> list[int]:
