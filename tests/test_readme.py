@@ -76,7 +76,7 @@ def test_the_resumed_loop_begins_where_the_readme_says(reader, monkeypatch):
     monkeypatch.chdir(reader)
     if not (reader / "data" / "corpus").exists():
         run_shell(
-            next(block for language, block in BLOCKS if language == "bash" and "prepare" in block), reader
+            next(block for language, block in BLOCKS if language == "bash" and "data/corpus" in block), reader
         )
 
     def loader(batch_size, num_workers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Cluster:
         corpus: The corpus.
         geometry: The ranks, and what each one's loader is like.
         state: Loaded by every rank; None begins anew.
+        ids: Returns the samples of a batch, having looked at all of it.
         busy: The rank that has the geometry's workers while all others have none; None gives them to all.
         **options: Further arguments of the loaders.
     """
@@ -54,10 +55,11 @@ class Cluster:
         geometry: Geometry,
         state: dict[str, Any] | None = None,
         *,
+        ids: Callable[[Any], Ids] = ids_of,
         busy: int | None = None,
         **options: Any,
     ) -> None:
-        self.geometry = geometry
+        self.geometry, self._ids = geometry, ids
         idle = Geometry(geometry.world, 0, geometry.batch_size)
         self.loaders = [
             make_loader(corpus, geometry if busy in (None, rank) else idle, rank, **options)
@@ -109,7 +111,7 @@ class Cluster:
 
     def _rows(self, part: Any) -> Ids:
         assert part is not None, "a rank ended before the others"
-        ids = ids_of(part)
+        ids = self._ids(part)
         assert len(ids) == self.geometry.batch_size
         return ids
 

@@ -92,7 +92,7 @@ class Log:
         assert self.served[newest] == rest(self.model.size, newest, order=self.order)
 
 
-def save(corpus: Path, geometry: Geometry, cut: str, order: str, **options: Any) -> tuple[Log, Any]:
+def save(corpus: Path, geometry: Geometry, cut: str, order: str, /, **options: Any) -> tuple[Log, Any]:
     """Run to a cut, save, and let everything go; return the log and the state."""
     length = NUM_SAMPLES // geometry.size
     count = {"0": 0, "1": 1, "mid": length // 2, "last-1": length - 1, "epoch2": 2 * length + length // 2}
