@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,17 @@ from tdstream.rows import RowEnds
 
 IGNORED = -100
 """The label that torch's cross entropy leaves out."""
+
+
+class Split(NamedTuple):
+    """The segments of a batch."""
+
+    borders: NDArray[np.int32]
+    """cu_seqlens: 0, and the ends of segments, ascending, [segments + 1] or [capacity]."""
+    left_out: NDArray[np.int64]
+    """Places in the flattened labels whose target belongs to the next document, [n]."""
+    longest: int
+    """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,36 +54,30 @@ class DocumentFields:
         if self.capacity is not None:
             whole("cu_seqlens_capacity", self.capacity, at_least=2)
 
-    def borders(self, ends: RowEnds, seq_len: int) -> NDArray[np.int32]:
-        """Return cu_seqlens of rows: 0, and the ends of segments, int32 [segments + 1] or [capacity].
-
-        Raises:
-            ConfigError: If they are more than the capacity.
-        """
-        rows = np.arange(len(ends.counts), dtype=np.int64) * seq_len
-        inside = ends.places < seq_len  # an end at the row's end is a border anyway
-        borders = np.concatenate([[0], rows + seq_len, (np.repeat(rows, ends.counts) + ends.places)[inside]])
-        borders.sort()
-        return borders.astype(np.int32) if self.capacity is None else self._padded(borders)
-
-    def left_out(self, ends: RowEnds, seq_len: int, shift: int) -> NDArray[np.int64]:
-        """Return the places in the flattened labels whose target belongs to the next document, int64 [n].
+    def split(self, ends: RowEnds, seq_len: int, shift: int) -> Split:
+        """Return where rows fall into segments.
 
         Args:
-            ends: The ends in rows.
+            ends: The ends of documents in the rows.
             seq_len: T.
             shift: 1 where labels are the next tokens, 0 where they are the inputs, which a model shifts.
+
+        Raises:
+            ConfigError: If cu_seqlens would be longer than the capacity.
         """
-        if self.cross_labels:
-            return np.empty(0, np.int64)
-        places = np.repeat(np.arange(len(ends.counts)) * seq_len, ends.counts) + ends.places - shift
-        return places if shift else places[ends.places < seq_len]
+        rows = _counted(len(ends.counts) + 1) * seq_len
+        places = rows[:-1].repeat(ends.counts)
+        places += ends.places
+        inside = places[ends.places < seq_len]  # an end at the row's end is a border anyway
+        borders = np.concatenate([rows, inside]).astype(np.int32)
+        borders.sort()
+        left_out = places - 1 if shift else inside
+        left_out = left_out[:0] if self.cross_labels else left_out
+        if self.capacity is not None:
+            return Split(self._padded(borders), left_out, seq_len)
+        return Split(borders, left_out, int((borders[1:] - borders[:-1]).max()))
 
-    def longest(self, borders: NDArray[np.int32], seq_len: int) -> int:
-        """Return max_seqlen: the longest segment, or with a capacity T, which is the same for all batches."""
-        return seq_len if self.capacity is not None else int(np.diff(borders).max(initial=0))
-
-    def _padded(self, borders: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _padded(self, borders: NDArray[np.int32]) -> NDArray[np.int32]:
         if len(borders) > self.capacity:  # type: ignore[operator]  # called with a capacity only
             raise ConfigError(
                 f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
@@ -119,7 +124,7 @@ def document_tensors(borders: Any, longest: int, rows: int, seq_len: int) -> dic
         seq_len: T.
     """
     ids, positions = (_on_device if isinstance(borders, Tensor) else _on_cpu)(borders, rows, seq_len)
-    cu_seqlens = borders if isinstance(borders, Tensor) else torch.from_numpy(np.array(borders))
+    cu_seqlens = borders if isinstance(borders, Tensor) else torch.from_numpy(borders.copy())
     return {
         "document_ids": ids,
         "position_ids": positions,
@@ -145,8 +150,7 @@ def _on_cpu(borders: NDArray[np.int32], rows: int, seq_len: int) -> tuple[Tensor
     ids = (numbers - starts.searchsorted(of_row * seq_len)).astype(np.int32).repeat(lengths)
     positions = (-starts).astype(np.int64).repeat(lengths)
     positions += _counted(rows * seq_len)
-    shape = (rows, seq_len)
-    return torch.from_numpy(ids).view(shape), torch.from_numpy(positions).view(shape)
+    return torch.from_numpy(ids.reshape(rows, seq_len)), torch.from_numpy(positions.reshape(rows, seq_len))
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,14 @@ class TokenStream(Protocol):
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Rows]:
         """Return stretches of the stream, each [length], by first tokens and lengths; not to be written."""
+
+
+@runtime_checkable
+class Foresighted(Protocol):
+    """A node that reads faster if it knows what it will be asked for."""
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """Be told which samples are read next, in this order, [items, samples]; others may be, too."""
 
 
 class OrderedNode(IndexedNode, Protocol):

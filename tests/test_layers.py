@@ -18,6 +18,7 @@ FLOORS = (
     {
         "windows",
         "packing",
+        "foresight",
         "views",
         "document_fields",
         "checks",

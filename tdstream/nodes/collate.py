@@ -111,10 +111,8 @@ def _of_documents(
     if not isinstance(rows, (DocumentRows, MarkedRows)) or rows.ends is None:
         raise ConfigError("documents=True needs a source that knows where documents end, this one does not.")
     seq_len = rows.tokens.shape[1] - 1
-    borders = fields.borders(rows.ends, seq_len)
-    left_out = fields.left_out(rows.ends, seq_len, shift)
-    unpack = partial(with_documents, unpack, fields.longest(borders, seq_len))
-    return unpack, (borders, left_out, *parts)
+    split = fields.split(rows.ends, seq_len, shift)
+    return partial(with_documents, unpack, split.longest), (split.borders, split.left_out, *parts)
 
 
 def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:

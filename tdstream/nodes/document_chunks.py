@@ -6,6 +6,7 @@ Documents are taken in blocks; of each block only the number of its first window
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.errors import CorpusError
+from tdstream.foresight import Foresight
 from tdstream.node import Rows, TokenStream
 from tdstream.rows import MarkedRows, RowEnds
 from tdstream.state import differences, refuse
 from tdstream.windows import DocumentCut, Windows
 
 _BLOCK = 128  # documents
+_ROWS = 256  # windows that are looked for at once: more would not stay in the processor's cache
 _PIECE = _BLOCK * 8192  # documents that are counted at once
 
 Ints = NDArray[np.int64]
@@ -59,6 +62,7 @@ class DocumentChunks:
         self._padding: Rows = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
         self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
         self._first, self._last = (0, ends.num_documents) if documents is None else documents
+        self._foresight = Foresight(self.locate)
         self.dropped_documents = self.dropped_tokens = 0
         self._firsts = np.concatenate([[0], np.cumsum(self._count(), dtype=np.int64)])  # [num_blocks + 1]
         if len(self) == 0:
@@ -76,16 +80,24 @@ class DocumentChunks:
 
     def read(self, indices: Ints) -> MarkedRows:
         """Return the windows at indices [n], as rows [n, seq_len + 1]."""
-        starts, windows = self.locate(indices)
+        windows = self._foresight.of(indices)
         parts = [np.empty(0, self.tokens.dtype)]
-        for part in self.tokens.slices(starts.tolist(), windows.lengths.tolist()):
+        for part in self.tokens.slices(windows.starts.tolist(), windows.lengths.tolist()):
             parts += (part, self._padding[len(part) :])
         tokens: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
         ends = RowEnds.of_lengths(windows.lengths, self.seq_len) if self._mark_ends else None
         return MarkedRows(tokens, windows.lengths, windows.overlaps, windows.stops, ends)
 
-    def locate(self, indices: Ints) -> tuple[Ints, Windows]:
-        """Return the places in the stream of windows' first tokens, int64 [n], and the windows."""
+    def expect(self, indices: Ints) -> None:
+        """Be told which samples are read next."""
+        self._foresight.expect(indices)
+
+    def locate(self, indices: Ints) -> Windows:
+        """Return the windows at indices [n]; they start at places in the stream."""
+        pieces = [self._locate(indices[first : first + _ROWS]) for first in range(0, len(indices), _ROWS)]
+        return pieces[0] if len(pieces) == 1 else Windows.joined(pieces)
+
+    def _locate(self, indices: Ints) -> Windows:
         blocks = self._firsts.searchsorted(indices, side="right") - 1
         firsts = self._first + blocks * _BLOCK
         numbers = np.minimum(firsts[:, None] + np.arange(-1, _BLOCK), self._last - 1)  # [n, block + 1]
@@ -97,7 +109,7 @@ class DocumentChunks:
         before = np.where(document > 0, upto[rows, document - 1], 0)
         begins = ends[rows, document]
         windows = self.cut.windows(ends[rows, document + 1] - begins, inside - before)
-        return begins + windows.starts, windows
+        return replace(windows, starts=begins + windows.starts)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where windows begin and end."""

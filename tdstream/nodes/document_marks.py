@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.foresight import Foresight, Ragged
 from tdstream.node import StreamReader
 from tdstream.rows import DocumentRows, RowEnds
 from tdstream.state import differences, refuse
@@ -26,6 +27,7 @@ class DocumentMarks:
     def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
         self.upstream, self.ends = upstream, ends
         self.seq_len = upstream.seq_len
+        self._foresight = Foresight(self._ends_in)
 
     def __repr__(self) -> str:
         return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"
@@ -36,8 +38,12 @@ class DocumentMarks:
 
     def read(self, indices: NDArray[np.int64]) -> DocumentRows:
         """Return the samples at indices [n], as rows [n, seq_len + 1], and where documents end in them."""
-        ends = self.ends.within(self.upstream.first_tokens(indices), self.seq_len)
-        return DocumentRows(self.upstream.read(indices), RowEnds(*ends))
+        ends = self._foresight.of(indices)
+        return DocumentRows(self.upstream.read(indices), RowEnds(ends.counts, *ends.entries))
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """Be told which samples are read next."""
+        self._foresight.expect(indices)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples and documents begin and end."""
@@ -54,3 +60,7 @@ class DocumentMarks:
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
+
+    def _ends_in(self, indices: NDArray[np.int64]) -> Ragged:
+        counts, places = self.ends.within(self.upstream.first_tokens(indices), self.seq_len)
+        return Ragged.of(counts, places)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
-from tdstream.node import IndexedNode
+from tdstream.node import Foresighted, IndexedNode
 from tdstream.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
 from tdstream.rows import AnyRows
 from tdstream.state import differences, refuse
@@ -68,6 +68,11 @@ class EpochPermutation:
     def read(self, indices: NDArray[np.int64]) -> AnyRows:
         """Return the samples at indices [n] as rows [n, seq_len + 1] in the storage type."""
         return self.upstream.read(indices)
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """Be told which samples are read next."""
+        if isinstance(self.upstream, Foresighted):
+            self.upstream.expect(indices)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the order; the seed is 0 where it does not."""

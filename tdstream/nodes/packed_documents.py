@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, PackPlan
+from tdstream.foresight import Foresight, Ragged
 from tdstream.node import Rows, TokenStream
 from tdstream.packing import VERSION
 from tdstream.rows import MarkedRows, RowEnds
@@ -39,6 +40,7 @@ class PackedDocuments:
     ) -> None:
         self.tokens, self.ends, self.plan, self.options = tokens, ends, plan, options
         self.seq_len, self.pad_id = options.seq_len, pad_id
+        self._foresight = Foresight(self._pieces)
         self._padding: Rows = np.full(options.seq_len + 1, pad_id, tokens.dtype)
 
     def __repr__(self) -> str:
@@ -50,21 +52,21 @@ class PackedDocuments:
 
     def read(self, indices: NDArray[np.int64]) -> MarkedRows:
         """Return the rows at indices [n], as rows [n, seq_len + 1]."""
-        firsts, starts, lengths = self.plan.arrays()
-        low, high = firsts[indices], firsts[indices + 1]
-        counts = high - low
-        after = counts.cumsum()
-        pieces = np.arange(counts.sum()) + np.repeat(low - after + counts, counts)
-        starts, lengths = starts[pieces], lengths[pieces]
-        upto = lengths.cumsum(dtype=np.int64)
-        row_ends = upto[after - 1]  # of all rows' pieces up to each row's last
-        row_lengths = np.diff(row_ends, prepend=0)
-        ends = upto - np.repeat(row_ends - row_lengths, counts)  # places in the row
-        tokens = self._joined(self.tokens.slices(starts.tolist(), lengths.tolist()), after, row_lengths)
+        pieces = self._foresight.of(indices)
+        starts, lengths = pieces.entries
+        upto = lengths.cumsum()
+        row_ends = upto[pieces.after[1:] - 1]  # of all rows' pieces up to each row's last
+        row_lengths = row_ends - np.concatenate([[0], row_ends[:-1]])
+        ends = upto - (row_ends - row_lengths).repeat(pieces.counts)  # places in the row
+        tokens = self._joined(self.tokens.slices(starts.tolist(), lengths.tolist()), pieces, row_lengths)
         stops = row_lengths <= self.seq_len
-        marks = RowEnds(np.where(stops, counts, counts - 1), ends[ends <= self.seq_len])
+        marks = RowEnds(np.where(stops, pieces.counts, 0), ends[ends <= self.seq_len])
         overlaps = np.zeros(len(indices), np.int32)
         return MarkedRows(tokens, row_lengths.astype(np.int32), overlaps, stops, marks)
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """Be told which samples are read next."""
+        self._foresight.expect(indices)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides what is in which row."""
@@ -93,11 +95,20 @@ class PackedDocuments:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
 
-    def _joined(self, pieces: list[Rows], after: Any, row_lengths: Any) -> Rows:
-        """Return rows [n, seq_len + 1] of pieces, each row's up to `after`, and padding behind them."""
-        parts, first = [np.empty(0, self.tokens.dtype)], 0
-        for last, length in zip(after.tolist(), row_lengths.tolist(), strict=True):
-            parts += (*pieces[first:last], self._padding[length:])
-            first = last
-        rows: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
-        return rows
+    def _pieces(self, indices: NDArray[np.int64]) -> Ragged:
+        """Return where the pieces of rows start, and their tokens."""
+        firsts, starts, lengths = self.plan.arrays()
+        low = firsts[indices]
+        counts = firsts[indices + 1] - low
+        after = counts.cumsum()
+        pieces = (low - after + counts).repeat(counts)
+        pieces += np.arange(len(pieces))
+        return Ragged.of(counts, starts[pieces], lengths[pieces].astype(np.int64))
+
+    def _joined(self, parts: list[Rows], pieces: Ragged, row_lengths: Any) -> Rows:
+        """Return rows [n, seq_len + 1] of their pieces' tokens, and padding behind them."""
+        rows, after = [np.empty(0, self.tokens.dtype)], pieces.after.tolist()
+        for number, length in enumerate(row_lengths.tolist()):
+            rows += (*parts[after[number] : after[number + 1]], self._padding[length:])
+        joined: Rows = np.concatenate(rows).reshape(-1, self.seq_len + 1)
+        return joined

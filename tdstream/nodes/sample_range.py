@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.errors import ConfigError
-from tdstream.node import ReaderNode
+from tdstream.node import Foresighted, ReaderNode
 from tdstream.rows import AnyRows
 from tdstream.state import differences, refuse
 
@@ -43,6 +43,11 @@ class SampleRange:
     def read(self, indices: NDArray[np.int64]) -> AnyRows:
         """Return the samples at indices [n] of the range."""
         return self.upstream.read(indices + self.first)
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """Be told which samples are read next."""
+        if isinstance(self.upstream, Foresighted):
+            self.upstream.expect(indices + self.first)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the samples are, and which of them these are."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tdstream.checks import whole
 from tdstream.dealing import BatchDealing, SampleDealing
 from tdstream.errors import ConfigError, GeometryError, StateError
-from tdstream.node import OrderedNode
+from tdstream.node import Foresighted, OrderedNode
 from tdstream.rows import AnyRows
 from tdstream.state import differences
 from tdstream.topology import Topology, Worker
@@ -196,6 +196,8 @@ class Splitter:
             count = min(max(_LOOK_AHEAD // (self.batch_size or 1), 1), self._num_items - item)
             first, indices = item, self.upstream.indices(self._dealing.positions(item, count), self._epoch)
             self._ahead = (first, indices)
+            if isinstance(self.upstream, Foresighted):
+                self.upstream.expect(indices)
         item_indices: NDArray[np.int64] = indices[item - first]
         return item_indices
 

@@ -13,6 +13,9 @@ from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.errors import CorpusError, StateError
 from tdstream.nodes import document_chunks
 from tdstream.nodes.document_chunks import DocumentChunks
+from tdstream.nodes.epoch_permutation import EpochPermutation
+from tdstream.nodes.splitter import Splitter
+from tdstream.topology import resolve_topology
 from tdstream.windows import DocumentCut
 
 LENGTHS = np.random.default_rng(3).integers(1, 12, 40)
@@ -113,6 +116,34 @@ def test_a_reader_reads_the_same_where_it_arrives(make_reader, cut):
     assert here.tokens.tolist() == arrived.tokens.tolist()
     assert here.ends.places.tolist() == arrived.ends.places.tolist()
     assert len(pickle.dumps(reader)) < 4_000
+
+
+@pytest.mark.parametrize("cut", ["stream", "document", "pack"])
+@pytest.mark.parametrize("samples", [None, slice(3, None)])
+def test_a_reader_reads_the_same_if_it_knows_what_comes(make_reader, cut, samples):
+    """Expected samples, others in between, and one that is read again after it failed."""
+    expecting, plain = (make_reader(cut=cut, documents=True, samples=samples) for _ in range(2))
+    order = np.random.default_rng(0).permutation(len(plain))[: len(plain) // 3 * 3].reshape(-1, 3)
+    expecting.expect(order)
+    for indices in (order[0], order[1], order[1], order[2][:2], *order[2:]):
+        found, expected = expecting.read(indices), plain.read(indices)
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        assert found.ends.counts.tolist() == expected.ends.counts.tolist()
+        assert found.ends.places.tolist() == expected.ends.places.tolist()
+
+
+@pytest.mark.parametrize("cut", ["stream", "document", "pack"])
+def test_the_splitter_says_what_comes(make_reader, cut):
+    """Through the permutation and a range of samples, so that a pass works each sample out once."""
+    reader = make_reader(cut=cut, documents=True, samples=slice(2, None))
+    inner = reader.upstream
+    asked, work = [], inner._foresight._work
+    inner._foresight._work = lambda indices: asked.append(len(indices)) or work(indices)
+    splitter = Splitter(EpochPermutation(reader, shuffle=True), topology=resolve_topology(0, 1), batch_size=2)
+    for _ in range(len(splitter)):
+        splitter.read()
+        splitter.advance()
+    assert asked == [len(splitter) * 2]
 
 
 @pytest.mark.parametrize("cut", ["stream", "document", "pack"])
