@@ -1,0 +1,250 @@
+"""Train a small GPT: a complete trainer to copy from, in one file; on one process, or under torchrun.
+
+python examples/train.py --tiny
+python examples/train.py --data data/corpus --output_dir runs/first --epochs 2
+torchrun --standalone --nproc_per_node=2 examples/train.py --data texts.jsonl --tokenizer gpt2
+
+Kill it whenever you like and start it again: with --resume auto, the default, it goes on behind its last
+checkpoint, and its losses are those of a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import sysconfig
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+from transformers import ByT5Tokenizer, get_cosine_schedule_with_warmup
+
+import tdstream
+
+RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+NUMBERS = {  # a batch is of one rank, grad_accum batches are a step, and max_steps, if any, replaces epochs
+    "seq_len": 1024, "batch_size": 8, "grad_accum": 1, "epochs": 1, "max_steps": 0, "lr": 6e-4,
+    "warmup_ratio": 0.03, "width": 384, "depth": 6, "num_workers": 0, "save_every": 200, "val_every": 200,
+    "val_batches": 50, "val_share": 0.01, "seed": 42,
+}  # fmt: skip
+TINY = {
+    "seq_len": 64, "batch_size": 16, "grad_accum": 2, "max_steps": 150, "lr": 4e-3, "width": 64, "depth": 2,
+    "save_every": 25, "val_every": 75, "val_batches": 20, "val_share": 0.1,
+}  # fmt: skip
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the flags; --tiny has defaults of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--tiny", action="store_true", help="a CPU, a minute, and text that every machine has")
+    what.add_argument("--data", help="a corpus, a text file (jsonl, parquet, ...), or a dataset's name")
+    parser.add_argument("--tokenizer", help="a name or a directory; a corpus needs none")
+    parser.add_argument("--text_field", default="text", help="the field of a record that holds its text")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/train"), help="checkpoint and losses")
+    parser.add_argument("--resume", choices=["auto", "never"], default="auto")
+    for name, default in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    if parser.parse_known_args()[0].tiny:
+        parser.set_defaults(**TINY)
+    return parser.parse_args()
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer."""
+
+    def __init__(self, vocab_size: int, seq_len: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocab_size, width), nn.Embedding(seq_len, width)
+        block = nn.TransformerEncoderLayer(
+            width, max(width // 64, 1), 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(block, depth, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocab_size, bias=False)
+        for embedding in (self.tokens, self.places):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss of [batch, time] labels; those of -100 do not count."""
+        time, device = input_ids.shape[1], input_ids.device
+        mask = nn.Transformer.generate_square_subsequent_mask(time, device=device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            hidden = self.blocks(self.tokens(input_ids) + self.places.weight[:time], mask, is_causal=True)
+            logits = self.head(hidden)  # [batch, time, vocab_size]
+        return nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+
+
+class Trainer:
+    """What a run needs, and where it stands."""
+
+    def __init__(self, options: argparse.Namespace, device: torch.device) -> None:
+        self.options, self.device = options, device
+        self.loader, self.val_loader, vocab_size = open_data(options, device)
+        batches = options.max_steps * options.grad_accum if options.max_steps else self.loader
+        self.steps = tdstream.steps(batches, 1 if options.max_steps else options.epochs, options.grad_accum)
+        self.gpt = GPT(vocab_size, options.seq_len, options.width, options.depth).to(device)
+        # With find_unused_parameters DDP packs gradients once and for all. Otherwise it packs them anew after
+        # the first step: with three or more ranks a restart would add them in another order.
+        ranks = DistributedDataParallel(self.gpt, find_unused_parameters=True) if WORLD_SIZE > 1 else None
+        self.model, self.no_sync = ranks or self.gpt, ranks.no_sync if ranks else contextlib.nullcontext
+        self.optimizer = torch.optim.AdamW(self.gpt.parameters(), lr=options.lr, weight_decay=0.1)
+        warmup = self.steps.warmup_steps(options.warmup_ratio)
+        self.schedule = get_cosine_schedule_with_warmup(self.optimizer, warmup, self.steps.total)
+        self.meter = tdstream.DataMeter()
+        self.epoch = self.step = 0
+        self.checkpoint: Path = options.output_dir / "checkpoint.pt"
+
+    def run(self) -> None:
+        """Train to the end, from the last checkpoint if there is one."""
+        if self.options.resume == "auto" and self.checkpoint.exists():
+            self.load()
+        while self.step < self.steps.total:
+            self.run_epoch()
+            self.epoch += 1
+        loss, entropy = self.validate()
+        tell(f"validation loss {loss:.4f}; guessing by frequency alone would reach {entropy:.4f}")
+        tell(str(self.meter.report()))
+
+    def run_epoch(self) -> None:
+        """Train on an epoch, or on its rest."""
+        self.loader.set_epoch(self.epoch)  # the epoch that a loaded state stands in: its place is kept
+        bar = tdstream.progress(self.loader, epoch=self.epoch, meter=self.meter)
+        losses = torch.zeros((), device=self.device)  # of the batches since the last step
+        for batch in bar:
+            loss, is_step = self.learn(batch)
+            losses += loss
+            if not is_step:
+                continue
+            shown, lr = mean_over_ranks(losses), self.schedule.get_last_lr()[0]
+            losses.zero_()
+            if RANK == 0:  # after a kill, steps behind the checkpoint are noted once more
+                with (self.options.output_dir / "losses.jsonl").open("a") as log:
+                    log.write(json.dumps({"step": self.step, "epoch": self.epoch, "loss": shown}) + "\n")
+            keys = {"loss": f"{shown:.4f}", "ppl": f"{math.exp(shown):.2f}", "lr": f"{lr:.2e}"}
+            bar.set_postfix(keys, refresh=False)
+            is_over = self.step == self.steps.total
+            if self.step % self.options.val_every == 0 and not is_over:
+                tell(f"step {self.step:,}: validation loss {self.validate()[0]:.4f}")
+            if self.step % self.options.save_every == 0 or is_over:
+                self.save()
+            if is_over:
+                break
+
+    def learn(self, batch: dict[str, Tensor]) -> tuple[Tensor, bool]:
+        """Add a batch's gradients; return its part of the step's loss, and whether that step is done."""
+        accum, number = self.options.grad_accum, self.loader.batches_done - 1
+        group = min(accum, len(self.loader) - number // accum * accum)  # an epoch's last step may have fewer
+        is_step = number % accum == group - 1
+        with contextlib.nullcontext() if is_step else self.no_sync():
+            loss = self.model(batch["input_ids"], batch["labels"]) / group
+            loss.backward()
+        if is_step:
+            nn.utils.clip_grad_norm_(self.gpt.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.schedule.step()
+            self.step += 1
+        return loss.detach(), is_step
+
+    @torch.no_grad()
+    def validate(self) -> tuple[float, float]:
+        """Return the loss on the first batches, and the entropy of how often each token is in them."""
+        losses, counts = [], torch.zeros(self.gpt.tokens.num_embeddings, device=self.device)
+        for batch in islice(self.val_loader, self.options.val_batches):
+            losses.append(self.model(batch["input_ids"], batch["labels"]))
+            counts += batch["labels"][batch["labels"] >= 0].bincount(minlength=len(counts))
+        shares = counts[counts > 0] / counts.sum()
+        entropy = -(shares * shares.log()).sum()
+        return mean_over_ranks(torch.stack(losses).mean()), mean_over_ranks(entropy)
+
+    def save(self) -> None:
+        """Write the checkpoint on rank 0; a kill leaves the old one or the new one, never a part."""
+        states = [self.loader.state_dict()] * WORLD_SIZE
+        if WORLD_SIZE > 1:
+            dist.all_gather_object(states, states[RANK])
+        if RANK == 0:
+            parts = {name: getattr(self, name).state_dict() for name in ("gpt", "optimizer", "schedule")}
+            unfinished = self.checkpoint.with_suffix(".tmp")
+            with unfinished.open("wb") as file:
+                torch.save({**parts, "loaders": states, "epoch": self.epoch, "step": self.step}, file)
+                file.flush()
+                os.fsync(
+                    file.fileno()
+                )  # before the rename: a name must not stand for bytes that are not there
+            unfinished.replace(self.checkpoint)
+
+    def load(self) -> None:
+        """Go on behind the checkpoint. A model with dropout would save torch.get_rng_state() as well."""
+        saved = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        for name in ("gpt", "optimizer", "schedule"):
+            getattr(self, name).load_state_dict(saved[name])
+        self.loader.load_state_dict(saved["loaders"][RANK % len(saved["loaders"])])
+        self.epoch, self.step = saved["epoch"], saved["step"]
+        tell(f"going on behind step {self.step:,}, batch {self.loader.batches_done:,} of epoch {self.epoch}")
+
+
+def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, Any, int]:
+    """Return the loaders for training and validation, and the number of token ids."""
+    corpus = prepared(options)
+    train, held_out = tdstream.split(corpus, [1 - options.val_share, options.val_share])
+    how = {name: getattr(options, name) for name in ("seq_len", "batch_size", "num_workers")}
+    loader = tdstream.loader(train, shuffle=True, seed=options.seed, device=device, **how)
+    vocab_size = json.loads((corpus / "meta.json").read_text())["vocab_size"]
+    return loader, tdstream.loader(held_out, device=device, **how), vocab_size
+
+
+def prepared(options: argparse.Namespace) -> Path:
+    """Return the corpus of what was asked for, which rank 0 prepares if it is none yet."""
+    if options.data and (Path(options.data) / "meta.json").exists():
+        return Path(options.data)
+    text, tokenizer, corpus = options.data, options.tokenizer, options.output_dir / "corpus"
+    if options.tiny:  # sources of Python's standard library, as bytes
+        files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-e]*.py"))
+        text = [file.read_text(encoding="utf-8", errors="ignore")[:20_000] for file in files]
+        tokenizer = ByT5Tokenizer(extra_ids=0)
+    if RANK == 0:
+        tdstream.prepare(text, tokenizer, corpus, text_field=options.text_field, resume=True, progress=True)
+    if WORLD_SIZE > 1:
+        dist.barrier()
+    return Path(corpus)
+
+
+def mean_over_ranks(value: Tensor) -> float:
+    """Return the mean of all ranks' values."""
+    value = value.clone()
+    if WORLD_SIZE > 1:
+        dist.all_reduce(value)
+    return float(value) / WORLD_SIZE
+
+
+def tell(line: str) -> None:
+    """Print on rank 0, above the bar."""
+    if RANK == 0:
+        tqdm.write(line)
+
+
+def main() -> None:
+    """Join the other ranks, train, leave."""
+    options, device = parse_arguments(), torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if WORLD_SIZE > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(options.seed)
+    Trainer(options, device).run()
+    if WORLD_SIZE > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The trainer learns, and a kill changes none of its losses: real processes, alone and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+SMALL = {"seq_len": 16, "grad_accum": 4, "width": 16, "depth": 1, "val_batches": 1, "lr": 1e-2}
+GUESSING = r"validation loss ([\d.]+); guessing by frequency alone would reach ([\d.]+)"
+
+
+def command(output_dir, launcher=(), **flags):
+    """Return the command line of a training."""
+    named = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+    return [sys.executable, *launcher, str(TRAIN), f"--output_dir={output_dir}", *named]
+
+
+def train(output_dir, launcher=(), **flags):
+    """Train to the end, and return what was printed."""
+    done = subprocess.run(
+        command(output_dir, launcher, **flags), env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def train_until_killed(output_dir, at_step, launcher=(), **flags):
+    """Train, and kill all processes as soon as a step is in the log."""
+    job = subprocess.Popen(
+        command(output_dir, launcher, **flags),
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        while at_step not in {step for step, _ in losses(output_dir)}:
+            assert job.poll() is None, "it ended before it could be killed"
+            time.sleep(0.002)
+    finally:
+        for pid in (*children_of(job.pid), job.pid):
+            os.kill(pid, signal.SIGKILL)
+        job.wait()
+
+
+def children_of(parent):
+    """Return the ids of a process's children; torchrun's ranks are in process groups of their own."""
+    path = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def losses(output_dir):
+    """Return (step, loss) of every line of the log; the last one may be half written."""
+    return [(record["step"], record["loss"]) for record in log_of(output_dir)]
+
+
+def log_of(output_dir):
+    """Return all whole lines of the log."""
+    path = output_dir / "losses.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def corpus(make_corpus):
+    """Return 17 x 84 tokens that follow a rule: 76 samples of 16 + 1 to train on, and 8 to validate."""
+    directory = make_corpus(17 * 84)
+    tokens = (np.arange(17 * 84) ** 2 % 23).astype("<u4")
+    (directory / "chunk_000000.bin").write_bytes(tokens.tobytes())
+    meta = json.loads((directory / "meta.json").read_text())
+    (directory / "meta.json").write_text(json.dumps({**meta, "vocab_size": 23}))
+    return directory
+
+
+def flags_of(corpus, **more):
+    """Three epochs of 76 samples, 4 batches to a step; a checkpoint every second step."""
+    flags = {"data": corpus, "epochs": 3, "batch_size": 4, "save_every": 2, "val_every": 3, "val_share": 0.1}
+    return {**SMALL, **flags, **more}
+
+
+def test_it_learns_more_than_frequencies(tmp_path):
+    """50 small steps on the standard library beat the entropy of its bytes, computed here once more."""
+    done = train(tmp_path, tiny=True, max_steps=50)
+    loss, entropy = map(float, re.search(GUESSING, done.stdout).groups())
+    tokens = np.fromfile(tmp_path / "corpus" / "chunk_000000.bin", "<u2")
+    samples = len(tokens) // 65
+    held_out = tokens[: samples * 65].reshape(samples, 65)[round(0.9 * samples) :][: 20 * 16, 1:]
+    shares = np.unique(held_out, return_counts=True)[1] / held_out.size
+    assert entropy == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-3)
+    assert loss < entropy - 0.1
+    assert "The loader is" in done.stdout
+    assert [step for step, _ in losses(tmp_path)] == list(range(1, 51))
+
+
+def test_a_kill_changes_no_loss(tmp_path, corpus):
+    """Killed in the second epoch and started again: the losses are the same to the last bit."""
+    flags = flags_of(corpus)  # 19 batches: the last step of an epoch has three
+    train(tmp_path / "whole", **flags)
+    train_until_killed(tmp_path / "killed", 7, **flags)
+    done = train(tmp_path / "killed", **flags)
+    whole = losses(tmp_path / "whole")
+    assert [step for step, _ in whole] == list(range(1, 16))
+    assert [record["epoch"] for record in log_of(tmp_path / "whole")] == [0] * 5 + [1] * 5 + [2] * 5
+    assert set(losses(tmp_path / "killed")) == set(whole)
+    assert "going on behind step" in done.stdout
+
+
+@pytest.mark.exhaustive
+def test_a_kill_changes_no_loss_of_two_ranks(tmp_path, corpus):
+    """Under torchrun, killed twice, with loader workers; 9 batches an epoch, the last step has one."""
+    flags = flags_of(corpus, num_workers=1)
+    train(tmp_path / "whole", TORCHRUN, **flags)
+    for step in (3, 7):
+        train_until_killed(tmp_path / "killed", step, TORCHRUN, **flags)
+    done = train(tmp_path / "killed", TORCHRUN, **flags)
+    whole = losses(tmp_path / "whole")
+    assert [step for step, _ in whole] == list(range(1, 10))
+    assert set(losses(tmp_path / "killed")) == set(whole)
+    assert done.stdout.count("going on behind step") == 1
+
+
+@pytest.mark.exhaustive
+def test_two_ranks_learn_what_one_does(tmp_path, corpus):
+    """The same global batches: 2 x 2 rows, or 4 rows at once; sums are taken in another order."""
+    train(tmp_path / "one", **flags_of(corpus))
+    train(tmp_path / "two", TORCHRUN, **flags_of(corpus, batch_size=2))
+    one, two = (np.array(losses(tmp_path / name)) for name in ("one", "two"))
+    assert one.shape == (15, 2)
+    np.testing.assert_allclose(one, two, rtol=1e-3)
