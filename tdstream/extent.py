@@ -31,12 +31,17 @@ class Extent:
         self._length = _length(self._loader) if self._total is None else self._total
         self.batches = batches_before(self._loader) if self._initial is None else self._initial
         """Batches of the epoch that the loop is done with, those before a resume included."""
-        self._in_hand, self._is_over = 0, False
+        self._in_hand, self._has_begun, self._is_over = 0, False, False
         self.ask()
 
     def take(self) -> None:
         """Note that the loop is busy with a batch."""
         self._in_hand = 1
+        if not self._has_begun and self._initial is None:
+            # With the first batch a loader that counts for itself has come to the epoch that it serves.
+            done = getattr(self._loader, "batches_done", None)
+            self.batches = done - 1 if isinstance(done, int) and done > 0 else self.batches
+        self._has_begun = True
 
     def put(self) -> None:
         """Note that it is done with it."""

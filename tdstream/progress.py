@@ -12,8 +12,7 @@ from tqdm import tqdm
 from tdstream.extent import Extent
 from tdstream.meter import DataMeter
 from tdstream.pace import Pace
-from tdstream.pipeline import Pipeline
-from tdstream.topology import resolve_topology
+from tdstream.topology import Topology, resolve_topology
 
 if TYPE_CHECKING:
     _Tqdm = tqdm[Any]
@@ -177,6 +176,5 @@ class Progress(_Tqdm):
 def _data_parallel_size(loader: Any) -> int:
     """Return how many ranks are given other batches than this one, and itself."""
     pipeline = getattr(loader, "dataset", None)
-    if isinstance(pipeline, Pipeline):
-        return pipeline.splitter.topology.dp_world_size
-    return resolve_topology().dp_world_size
+    known = getattr(getattr(pipeline, "splitter", pipeline), "topology", None)
+    return known.dp_world_size if isinstance(known, Topology) else resolve_topology().dp_world_size

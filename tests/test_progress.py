@@ -236,8 +236,25 @@ class TestTotals:
         assert places(run(loader)[1])[0] == "0/~4"
 
 
+class Counting(Stream):
+    """A loader without a length that counts its batches, and is always resumed behind two of five."""
+
+    batches_done = 2
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            self.batches_done = 2 + self.given
+            yield batch
+
+
 class TestStreams:
     """Loaders without a length that have a hint."""
+
+    def test_a_loader_that_counts_for_itself(self):
+        """What lies behind a resume is known with the first batch; the next pass knows all five."""
+        loader = Counting(3)
+        assert "| 5/5 [" in run(loader)[1][-1]
+        assert places(run(loader)[1]) == ["0/~5", "3/~5", "4/~5", "5/~5", "5/5"]
 
     def test_counted_batches(self):
         """As good as a length, resumed in the middle, too."""

@@ -46,13 +46,33 @@ def count_text(options: PrepareOptions, inputs: Inputs, cache_dir: Path | None, 
     plan = plan_corpus(options, tokenizer)
     with open_source(options, inputs.source) as source:
         key = _key(options, plan, source)
-        path = _path(cache_dir, key)
+        path = _path(_directory(cache_dir), key)
         known = _recall(path, key)
         if known is None:
             known = _count(source, tokenizer, plan, options, observer)
             _keep(path, key, known)
     observer.end()
     return known
+
+
+def recall_count(options: PrepareOptions, inputs: Inputs, cache_dir: Path | None = None) -> Counts | None:
+    """Return what was counted before, or None; no more is read than tells a source from others.
+
+    Args:
+        options: What to read, and how to tokenize it.
+        inputs: A dataset and a tokenizer in hand.
+        cache_dir: Where counts are kept; None for the user's cache.
+
+    Raises:
+        TdstreamError: If the text cannot be read, or the tokenizer cannot be used.
+    """
+    directory = _directory(cache_dir)
+    if next(directory.glob("count-*.json"), None) is None:
+        return None
+    plan = plan_corpus(options, inputs.tokenizer)
+    with open_source(options, inputs.source) as source:
+        key = _key(options, plan, source)
+    return _recall(_path(directory, key), key)
 
 
 def _count(
@@ -76,9 +96,13 @@ def _key(options: PrepareOptions, plan: CorpusMeta, source: TextSource) -> dict[
     return {"version": _VERSION, "skip_bad": options.skip_bad, **decisive}
 
 
-def _path(cache_dir: Path | None, key: dict[str, Any]) -> Path:
+def _directory(cache_dir: Path | None) -> Path:
+    return user_cache("counts") if cache_dir is None else cache_dir
+
+
+def _path(directory: Path, key: dict[str, Any]) -> Path:
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
-    return (user_cache("counts") if cache_dir is None else cache_dir) / f"count-{name[:32]}.json"
+    return directory / f"count-{name[:32]}.json"
 
 
 def _recall(path: Path, key: dict[str, Any]) -> Counts | None:

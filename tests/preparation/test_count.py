@@ -11,6 +11,9 @@ from transformers import AutoTokenizer
 
 import tdstream
 from helpers_text import numbers_tokenizer, write_jsonl
+from tdstream.preparation.counting import recall_count
+from tdstream.preparation.engine import Inputs
+from tdstream.preparation.options import PrepareOptions
 
 WORDS = {"<unk>": 0, "<eos>": 1, "a": 2, "b": 3, "c": 4}
 TEXTS = ["a b c", "", "a", "b c a b"]  # 3 + 0 + 1 + 4 tokens and four ends
@@ -76,6 +79,20 @@ def test_the_second_time_nothing_is_read(tokenizer, tmp_path):
     (file,) = (tmp_path / "cache").iterdir()
     assert json.loads(file.read_text())["tokens"] == 3000
     assert file.stat().st_size < 2000
+
+
+def test_a_count_is_recalled_but_never_made(tokenizer, tmp_path):
+    """Whoever only asks is told None, and of a source that was not counted reads only its beginning."""
+    source, mine = Once(["a b"] * 1000), AutoTokenizer.from_pretrained(tokenizer)
+    options = PrepareOptions(dataset="mine", text_field="body")
+    inputs = Inputs(source=source, tokenizer=mine)
+    assert recall_count(options, inputs, tmp_path / "cache") is None
+    assert source.yielded == 0
+    count(["a"], tokenizer, tmp_path)
+    assert recall_count(options, inputs, tmp_path / "cache") is None
+    assert source.yielded <= 17
+    count(source, tokenizer, tmp_path, text_field="body", name="mine")
+    assert recall_count(options, inputs, tmp_path / "cache").tokens == 3000
 
 
 def test_what_changes_a_count_changes_the_key(tokenizer, tmp_path):
