@@ -45,6 +45,7 @@ def main() -> None:
         pipeline = tdstream.build(
             options.data_path, seq_len=options.seq_len, batch_size=options.batch_size, shuffle=True
         )
+        assert isinstance(pipeline, tdstream.Pipeline)  # a live stream would have no length to print
         loader = StatefulDataLoader(
             pipeline, num_workers=options.num_workers, pin_memory=torch.cuda.is_available()
         )

@@ -22,7 +22,9 @@ if typing.TYPE_CHECKING:
         TdstreamError,
         TokenizerError,
     )
-    from tdstream.loader import Loader, loader
+    from tdstream.live_loader import LiveLoader
+    from tdstream.loader import Loader
+    from tdstream.make_loader import loader
     from tdstream.meter import DataMeter
     from tdstream.pipeline import Pipeline
     from tdstream.portable import position_of
@@ -30,6 +32,7 @@ if typing.TYPE_CHECKING:
     from tdstream.prepare import prepare
     from tdstream.progress import progress
     from tdstream.steps import steps
+    from tdstream.streaming import StreamPipeline
     from tdstream.views import View, split
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "DataMeter",
     "DistributedDataset",
     "GeometryError",
+    "LiveLoader",
     "Loader",
     "OutputError",
     "Pipeline",
@@ -47,6 +51,7 @@ __all__ = [
     "SourceError",
     "StaleIteratorError",
     "StateError",
+    "StreamPipeline",
     "TdstreamError",
     "TokenizerError",
     "View",
@@ -68,6 +73,7 @@ _HOMES = {
     "DataMeter": "tdstream.meter",
     "DistributedDataset": "tdstream.compat",
     "GeometryError": "tdstream.errors",
+    "LiveLoader": "tdstream.live_loader",
     "Loader": "tdstream.loader",
     "OutputError": "tdstream.errors",
     "Pipeline": "tdstream.pipeline",
@@ -75,12 +81,13 @@ _HOMES = {
     "SourceError": "tdstream.errors",
     "StaleIteratorError": "tdstream.errors",
     "StateError": "tdstream.errors",
+    "StreamPipeline": "tdstream.streaming",
     "TdstreamError": "tdstream.errors",
     "TokenizerError": "tdstream.errors",
     "View": "tdstream.views",
     "build": "tdstream.build",
     "count": "tdstream.count",
-    "loader": "tdstream.loader",
+    "loader": "tdstream.make_loader",
     "position_of": "tdstream.portable",
     "prepare": "tdstream.prepare",
     "progress": "tdstream.progress",

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tdstream.errors import ConfigError
-from tdstream.loader import Loader, loader
+from tdstream.loader import Loader
+from tdstream.make_loader import loader
 from tdstream.nodes.shard_source import ShardSource
 
 

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import DTypeLike
 
 from tdstream.chain import Cut, shard_chain
 from tdstream.document_fields import document_fields
+from tdstream.kinds import kind_of
+from tdstream.live import Text, live_pipeline
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
+from tdstream.streaming import StreamPipeline
 from tdstream.topology import resolve_topology
 from tdstream.views import View
 
-Source = str | Path | View
-"""What `build` takes: the directory of a corpus, or a part of it."""
+Source = str | Path | View | Any
+"""What `build` takes: the directory of a corpus, or a part of it; or text."""
 
 
 def build(
     source: Source,
     *,
+    tokenizer: Any = None,
+    text_field: str = "text",
+    kind: str | None = None,
+    encoder: str = "auto",
     seq_len: int = 2048,
     batch_size: int | None = None,
     shuffle: bool | str = False,
     seed: int = 42,
     order: str = "feistel",
+    shuffle_buffer: int | None = None,
     stride: int | None = None,
     cut: str = "stream",
     min_tail_len: int | None = None,
@@ -40,11 +49,18 @@ def build(
     strict: bool = True,
     dp_rank: int | None = None,
     dp_world_size: int | None = None,
-) -> Pipeline:
+) -> Pipeline | StreamPipeline:
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory, token shards and meta.json; or a part of one, from `split`.
+        source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or text: a
+            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or anything
+            that can be iterated over again and again.
+        tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
+        text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
+        kind: What the source is to be taken for: "corpus" or "stream"; None decides by what it is, and says
+            so in the log.
+        encoder: What tokenizes: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
         seq_len: T, tokens of a sample's input.
         batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
             batch_size of 1 or None; None yields single samples and leaves batching to the loader.
@@ -52,6 +68,8 @@ def build(
             and the samples in each, for storage that is slow at random reads.
         seed: Decides the orders, together with the epoch.
         order: "feistel" (no memory) or "numpy" (the reference loader's order, 8 bytes per sample).
+        shuffle_buffer: For a live stream: how many documents are mixed; 0 keeps the order, None means 10,000
+            with shuffle=True. The samples of up to so many documents are kept in memory.
         stride: Tokens from one sample's start to the next one's; default seq_len + 1, and seq_len with
             cut="document".
         cut: "stream": samples are cut from the stream of tokens wherever they fall. "document": no sample
@@ -78,13 +96,14 @@ def build(
 
     Returns:
         An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
-        batch_size); len() is the number of items of this rank per epoch. With cut="document" and
+        batch_size); len() is the number of items of this rank per epoch, a live stream has none. With cut="document" and
         "pack" also "attention_mask" and "is_natural_stop". With documents also "document_ids", int32, and
         "position_ids", int64, of input_ids' shape, and with batch_size "cu_seqlens", int32 [n], and the int
         "max_seqlen", for the flattened batch.
 
     Raises:
-        ConfigError: If an argument is out of range.
+        ConfigError: If an argument is out of range, or the source is none of those.
+        TokenizerError: If text is given, and no usable tokenizer.
         CorpusNotFoundError: If the directory or a shard is missing.
         CorpusError: If the corpus is damaged, unfinished, or too small for one sample.
         GeometryError: If strict and a stream would be empty.
@@ -102,6 +121,14 @@ def build(
         order=order,
         block_samples=block_samples,
     )
+    if kind_of(source, kind) == "stream":
+        text = Text(
+            tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer
+        )
+        return live_pipeline(
+            source, text, how, batch_size=batch_size, labels=labels, tail=tail, topology=topology,
+            strict=strict,
+        )  # fmt: skip
     fields = document_fields(
         how.marks_ends,
         batched=batch_size is not None,

@@ -119,6 +119,10 @@ class Transfer:
         self._ahead = Ahead(batches, self._mover, self._prefetch)
         return self._ahead
 
+    def bring(self, batch: Any) -> Any:
+        """Return one batch, on the device; it is not brought ahead."""
+        return batch if self._mover is None else self._mover.arrived(self._mover(batch))
+
     def end(self) -> None:
         """End the thread of the last pass, which must not take from workers that begin another."""
         if self._ahead is not None:

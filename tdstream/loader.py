@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tdstream.batch import Batch, hand_on
-from tdstream.build import Source, build
 from tdstream.checks import whole
 from tdstream.device import Transfer
 from tdstream.errors import ConfigError
@@ -20,48 +19,6 @@ from tdstream.pipeline import Pipeline
 from tdstream.portable import legs_of, open_portable, portable_state
 from tdstream.quirks import hook_sampler, set_vital_silenced
 from tdstream.totals import TotalHint
-
-
-def loader(
-    source: Source,
-    *,
-    batch_size: int,
-    num_workers: int = 0,
-    pin_memory: bool = False,
-    device: str | torch.device | None = None,
-    prefetch: int = 2,
-    prefetch_factor: int | None = None,
-    persistent_workers: bool = False,
-    multiprocessing_context: Any = None,
-    timeout: float = 0,
-    worker_init_fn: Callable[[int], None] | None = None,
-    **build_options: Any,
-) -> Loader:
-    """Return a loader over `build(source, batch_size=batch_size, **build_options)` with the portable state.
-
-    Args:
-        source: A corpus directory, or a part of one.
-        batch_size: B, samples per rank and step.
-        num_workers: Worker processes of this rank.
-        pin_memory: Whether batches are copied to pinned memory.
-        device: A CUDA device to bring batches to, ahead of the trainer; on CPU nothing is done.
-        prefetch: Batches that lie ready on the device.
-        prefetch_factor: As DataLoader's, like the four that follow.
-        persistent_workers: Whether workers live on between epochs.
-        multiprocessing_context: "fork", "spawn", "forkserver" or a context.
-        timeout: Seconds to wait for a worker's batch; 0 waits for ever.
-        worker_init_fn: Called in each worker with its number.
-        **build_options: The arguments of `build`.
-
-    Raises:
-        TdstreamError: As `build`.
-    """
-    pipeline = build(source, batch_size=batch_size, **build_options)
-    return Loader(
-        pipeline, num_workers=num_workers, pin_memory=pin_memory, device=device, prefetch=prefetch,
-        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
-        multiprocessing_context=multiprocessing_context, timeout=timeout, worker_init_fn=worker_init_fn,
-    )  # fmt: skip
 
 
 class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed

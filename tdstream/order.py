@@ -37,7 +37,7 @@ MAX_SAMPLES = 2**48
 _ROUNDS = 8
 _PIECE = 2**15  # positions at a time
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S24, _S40 = (np.uint64(shift) for shift in (30, 27, 31, 24, 40))
+_S30, _S27, _S31, _S24, _S40, _S32 = (np.uint64(shift) for shift in (30, 27, 31, 24, 40, 32))
 
 
 def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samples: int = 1024) -> Order:
@@ -122,6 +122,12 @@ def round_keys(name: str, seed: int, epoch: int) -> NDArray[np.uint64]:
     """Return the eight round keys, uint64; hashed, so that neighbouring seeds and epochs share nothing."""
     digest = hashlib.blake2b(f"tdstream {name} 1 {seed} {epoch}".encode(), digest_size=8 * _ROUNDS).digest()
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def uniform_32(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.int64]:
+    """Return a number in [0, 2^32) for each number [n], as good as drawn at random; one key, one drawing."""
+    drawn: NDArray[np.int64] = (_mixed(_mixed(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
+    return drawn
 
 
 def _in_pieces(order: Order) -> Order:

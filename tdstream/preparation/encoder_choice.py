@@ -26,12 +26,14 @@ _MAX_SPECIALS = 512
 _MAX_WORDS = 65_536
 
 
-def choose_encoder(tokenizer: Any, name: str = "auto") -> Encoder:
+def choose_encoder(tokenizer: Any, name: str = "auto", *, prove: bool = True) -> Encoder:
     """Return an encoder for a Hugging Face tokenizer; whichever it is, the ids are that tokenizer's.
 
     Args:
         tokenizer: The tokenizer.
         name: "hf", "fastokens", "gigatoken", or "auto" for the first fast one that is exact, else hf.
+        prove: Whether "auto" may take the seconds that it takes to test a fast one for the first time; else
+            only those are considered that were tested before.
 
     Raises:
         ConfigError: If the package named is not installed.
@@ -45,14 +47,14 @@ def choose_encoder(tokenizer: Any, name: str = "auto") -> Encoder:
     reasons = []
     for candidate in encoder_fast.FAST_ENCODERS:
         try:
-            return _fast_encoder(tokenizer, oracle, candidate)
+            return _fast_encoder(tokenizer, oracle, candidate, prove=prove)
         except (ConfigError, TokenizerError) as error:
             reasons.append(str(error))
     logger.info("Encoder hf, the tokenizer itself: %s", " ".join(reasons))
     return oracle
 
 
-def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str) -> Encoder:
+def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str, *, prove: bool = True) -> Encoder:
     version = encoder_fast.package_version(name)
     if oracle.backend is None:
         raise TokenizerError(
@@ -60,8 +62,10 @@ def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str) -> Encoder:
             f"its backend, or has none. Use --encoder auto or hf."
         )
     content = oracle.backend.to_str()
-    fast = encoder_fast.load_fast(name, content)
     key = _key(name, version, content, oracle.backend)
+    if not prove and read_verdict(key) is None:
+        raise TokenizerError(f"Encoder {name!r} was not tested on this tokenizer yet, as a preparation does.")
+    fast = encoder_fast.load_fast(name, content)
     verdict = _verdict(key, fast, oracle, tokenizer)
     if not verdict.ok:
         raise TokenizerError(

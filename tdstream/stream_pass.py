@@ -1,0 +1,171 @@
+"""One stream's way through one epoch: text comes in, samples come out, and it can say where it is.
+
+A place is a block of records from which everything that is still to be served can be made again, and when
+the last served sample was due. Going on from there, samples that were due before are dropped as they come up
+again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tdstream.errors import StateError
+from tdstream.text.chunk import Chunk
+from tdstream.text.document_chunk import DocumentChunk
+from tdstream.text.records import Place
+from tdstream.text.sample import Block, Sample
+from tdstream.text.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
+from tdstream.text.text_source import TextBlock, TextSource
+from tdstream.text.tokenize import Tokenize
+
+_NUMBERS = ("epoch", "records", "tokens", "samples", "left_out", "served", "read", "cut")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNodes:
+    """The nodes of a live stream, from left to right."""
+
+    source: TextSource
+    tokenize: Tokenize
+    chunk: Chunk | DocumentChunk
+    shuffle: ShuffleBuffer
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.source, self.tokenize, self.chunk, self.shuffle))
+
+
+class StreamPass:
+    """A stream in an epoch.
+
+    Args:
+        nodes: What it goes through.
+        stream: Which stream this is.
+        num_streams: How many there are.
+        batch_size: Samples that leave together.
+        epoch: The epoch, for a pass from its beginning.
+        cursor: The place of a saved pass, to go on there.
+
+    Raises:
+        StateError: If the place is none.
+    """
+
+    def __init__(
+        self,
+        nodes: StreamNodes,
+        *,
+        stream: int,
+        num_streams: int,
+        batch_size: int,
+        epoch: int = 0,
+        cursor: dict[str, Any] | None = None,
+    ) -> None:
+        at = beginning(epoch) if cursor is None else _checked(cursor)
+        self.epoch: int = at["epoch"]
+        self.ended: bool = at["ended"]
+        """Whether there is no further batch."""
+        self._nodes, self._batch_size = nodes, batch_size
+        self._due: Due = (at["due"][0], at["due"][1])
+        self._served, self._read, self._cut = at["served"], at["read"], at["cut"]
+        place = Place(at["records"], at["state"])
+        self._next = Block(place, at["tokens"], at["samples"], at["left_out"])
+        self._blocks: deque[Block] = deque()
+        self._pending: list[tuple[Due, Sample]] = []
+        self._all_read = False
+        self._chunking = nodes.chunk.begin(self._next)
+        self._mixing = nodes.shuffle.begin(self.epoch, stream, self._due)
+        self._texts: Iterator[TextBlock] = nodes.source.blocks(
+            self.epoch, stream, num_streams, place, nodes.shuffle.block_records
+        )
+
+    def read(self) -> list[Sample]:
+        """Return the samples of the next batch; the same ones until `advance` is called.
+
+        Raises:
+            StopIteration: If there are not enough left, again at every call.
+        """
+        while len(self._pending) < self._batch_size and not self.ended:
+            found = self._mixing.next(self._next.place.records)
+            if found is not None:
+                self._pending.append(found)
+            elif self._all_read:
+                self.ended = True
+            else:
+                self._take_in()
+        if self.ended:
+            raise StopIteration
+        return [sample for _, sample in self._pending]
+
+    def advance(self) -> None:
+        """Count the batch as handed out."""
+        for _, sample in self._pending:
+            sample.block.waiting -= 1
+        self._due = self._pending[-1][0]
+        self._served += len(self._pending)
+        self._pending = []
+
+    def cursor(self) -> dict[str, Any]:
+        """Return where this pass is: JSON types, built fresh."""
+        while self._blocks and not self._blocks[0].waiting:
+            self._blocks.popleft()
+        block = self._blocks[0] if self._blocks else self._next
+        return {
+            "epoch": self.epoch,
+            "ended": self.ended,
+            "records": block.place.records,
+            "state": copy.deepcopy(block.place.state),
+            "tokens": block.tokens,
+            "samples": block.samples,
+            "left_out": block.left_out,
+            "due": list(self._due),
+            "served": self._served,
+            "read": self._read,
+            "cut": self._cut,
+        }
+
+    def _take_in(self) -> None:
+        """Read a block of records, as far as the buffer."""
+        texts = next(self._texts, None)
+        if texts is None:
+            self._all_read = True
+            self._mixing.end(self._next.place.records)
+            return
+        block = self._next
+        documents = self._nodes.tokenize.encode(texts.texts)
+        samples = self._chunking.feed(block, documents)
+        self._blocks.append(block)
+        self._next = Block(
+            texts.end, block.tokens + len(documents.tokens), self._chunking.number, self._chunking.left_out
+        )
+        self._mixing.add(samples)
+        self._read, self._cut = max(self._read, texts.end.records), max(self._cut, self._chunking.number)
+
+
+def beginning(epoch: int) -> dict[str, Any]:
+    """Return the place before an epoch's first record."""
+    return {
+        **dict.fromkeys(_NUMBERS, 0),
+        "epoch": epoch,
+        "ended": False,
+        "state": {},
+        "due": list(NEVER_SERVED),
+    }
+
+
+def _checked(cursor: dict[str, Any]) -> dict[str, Any]:
+    numbers = {field: cursor.get(field) for field in _NUMBERS}
+    due = cursor.get("due")
+    fits = isinstance(due, list) and len(due) == 2 and isinstance(cursor.get("state"), dict)
+    if not fits or not all(isinstance(value, int) and value >= 0 for value in numbers.values()):
+        raise StateError(
+            f"the state's place is none: {numbers}, due {due!r}. Load what state_dict() returned."
+        )
+    return {
+        **numbers,
+        "ended": bool(cursor.get("ended")),
+        "state": cursor["state"],
+        "due": [int(d) for d in cursor["due"]],
+    }

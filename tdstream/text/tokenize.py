@@ -1,0 +1,100 @@
+"""Token ids of texts, a block at a time, with an end-of-text token behind every document."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.rows import Tokens
+from tdstream.state import differences, refuse
+
+_started_in: list[int] = []  # processes in which a fast encoder has started its threads
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The tokens of some documents, one behind the other."""
+
+    tokens: Tokens
+    """Shape [num_tokens]; each document with its end-of-text token."""
+    ends: NDArray[np.int64]
+    """Shape [num_documents]: where each document ends, behind its end-of-text token."""
+
+
+class Tokenize:
+    """A tokenizer, told how its ids are stored.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer with an end-of-text token.
+        dtype: The storage type, uint16 or uint32.
+        fingerprint: What tells this tokenizer from others.
+        encoder: "auto", "hf", or the name of a fast encoder.
+        strips: Whether white space at both ends of a text is left out.
+    """
+
+    name = "tokenize"
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        dtype: np.dtype[Any],
+        fingerprint: str,
+        encoder: str = "auto",
+        strips: bool = False,
+    ) -> None:
+        self._tokenizer, self.dtype, self._fingerprint = tokenizer, dtype, fingerprint
+        self._asked, self._strips = encoder, strips
+        self.eos_token_id = int(tokenizer.eos_token_id)
+        self._encoder: Any = None
+
+    def __repr__(self) -> str:
+        return f"Tokenize({len(self._tokenizer):,} ids)"
+
+    @property
+    def pad_token_id(self) -> int:
+        """The tokenizer's pad id, else its end-of-text id."""
+        pad = self._tokenizer.pad_token_id
+        return self.eos_token_id if pad is None else int(pad)
+
+    def encode(self, texts: list[str]) -> Documents:
+        """Return the tokens of some documents."""
+        if self._encoder is None:
+            self._encoder = self._chosen()
+        encoded = self._encoder.encode([text.strip() for text in texts] if self._strips else texts)
+        tokens: Tokens = np.insert(encoded.ids, encoded.offsets[1:], self.eos_token_id).astype(self.dtype)
+        return Documents(tokens, encoded.offsets[1:] + np.arange(1, len(encoded.offsets)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides the ids."""
+        return {"tokenizer": self._fingerprint, "eos_token_id": self.eos_token_id, "strips": self._strips}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())
+
+    def _chosen(self) -> Any:
+        """Return the encoder for this process: no fast one whose threads a fork has ended."""
+        # Loads transformers, which a process that never tokenizes does without.
+        from tdstream.preparation.encoder_choice import choose_encoder  # noqa: PLC0415
+
+        forked = any(pid != os.getpid() for pid in _started_in)
+        encoder = choose_encoder(self._tokenizer, "hf" if forked else self._asked, prove=False)
+        if encoder.name != "hf":
+            _started_in.append(os.getpid())
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_encoder": None}  # chosen in each process
