@@ -96,10 +96,10 @@ def build(
 
     Returns:
         An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
-        batch_size); len() is the number of items of this rank per epoch, a live stream has none. With cut="document" and
-        "pack" also "attention_mask" and "is_natural_stop". With documents also "document_ids", int32, and
-        "position_ids", int64, of input_ids' shape, and with batch_size "cu_seqlens", int32 [n], and the int
-        "max_seqlen", for the flattened batch.
+        batch_size); len() is the number of items of this rank per epoch, and a live stream has none. With
+        cut="document" and "pack" also "attention_mask" and "is_natural_stop". With documents also
+        "document_ids", int32, and "position_ids", int64, of input_ids' shape, and with batch_size
+        "cu_seqlens", int32 [n], and the int "max_seqlen", for the flattened batch.
 
     Raises:
         ConfigError: If an argument is out of range, or the source is none of those.
