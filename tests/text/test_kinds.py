@@ -94,7 +94,7 @@ def test_text_needs_a_tokenizer(tokenizer, error):
     [
         ({"tail": "wrap"}, "takes only tail"),
         ({"shuffle": "block"}, "shuffle must be True or False for a live stream"),
-        ({"cut": "words"}, 'cut must be "stream" or "document"'),
+        ({"cut": "words"}, 'cut must be "stream", "document" or'),
         ({"min_tail_len": 3}, "min_tail_len belongs to cut"),
         ({"cut": "document", "stride": 9}, "stride must be 1 to seq_len"),
         ({"stride": 10}, "stride must be 1 to seq_len"),
