@@ -13,7 +13,7 @@ from tdstream.preparation.options import PrepareOptions, name_of
 from tdstream.preparation.result import PrepareResult
 
 _NOT_HERE = {"dataset", "tokenizer", "output_path", "merge_wait"}
-_COUNTS = ("tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks")
+_COUNTS = ("tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks", "val_documents")
 
 
 def prepare(
@@ -45,7 +45,8 @@ def prepare(
         progress: Whether to show a progress bar on stderr.
         **options: The flags of ``tdstream prepare``, named and defaulting as there: data_name, split,
             data_files, text_field, lines, tokens_per_chunk, batch_size, max_samples, overwrite, skip_bad,
-            resume, num_proc, encoder, task, num_tasks.
+            resume, num_proc, encoder, task, num_tasks, val_fraction, val_documents; and doc_index=False for
+            --no_doc_index.
 
     Returns:
         What was done, over all runs that it took: ``output_path`` for `tdstream.build`, ``counts``

@@ -36,10 +36,14 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from tdstream.corpus.merge import merge_tasks  # noqa: PLC0415
 
-    meta = merge_tasks(arguments.directory, overwrite=arguments.overwrite).meta
+    merged = merge_tasks(arguments.directory, overwrite=arguments.overwrite)
+    meta, val = merged.meta, merged.val
+    held_out = (
+        f", and {val.num_documents:,} documents, {val.total_tokens:,} tokens held out in val" if val else ""
+    )
     print(
         f"{meta.num_documents:,} documents, {meta.total_tokens:,} tokens in {len(meta.chunks):,} chunks of "
-        f"{meta.dtype}: {arguments.directory}",
+        f"{meta.dtype}{held_out}: {arguments.directory}",
         file=sys.stderr,
     )
     return 0

@@ -81,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="write no index of document ends beside the chunks",
     )
+    flag("--val_fraction", type=float, help="share of the documents to hold out, in OUTPUT_PATH/val")
+    flag("--val_documents", type=whole_number, help="number of documents to hold out instead")
     flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
     flag("--resume", action="store_true", help="go on with an unfinished preparation, if there is one")
     flag("--num_proc", type=whole_number, default=1, help="processes that tokenize")
@@ -170,20 +172,26 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
     if result.was_complete:
         return (
             f"Complete already, there is nothing to resume: {counts.documents:,} documents, "
-            f"{counts.tokens:,} tokens: {result.output_path}"
+            f"{counts.tokens:,} tokens{_held_out(result)}: {result.output_path}"
         )
     if meta is None:
         return (
             f"Task {options.task} of {options.num_tasks}: {counts.documents:,} documents ({counts.empty:,} "
-            f"empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens, waiting in "
-            f"{result.output_path} for the other tasks"
+            f"empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens{_held_out(result)}, "
+            f"waiting in {result.output_path} for the other tasks"
         )
     rate = counts.tokens / max(result.seconds, 1e-9)
     return _lengths(result) + (
         f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
-        f"{counts.tokens:,} tokens in {len(meta.chunks):,} chunks of {meta.dtype}, "
+        f"{counts.tokens:,} tokens in {len(meta.chunks):,} chunks of {meta.dtype}{_held_out(result)}, "
         f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
     )
+
+
+def _held_out(result: PrepareResult) -> str:
+    """Return a part of a sentence about the documents that were held out; empty if none were to be."""
+    val = result.val
+    return "" if val is None else f", and {val.documents:,} documents, {val.tokens:,} tokens held out in val"
 
 
 def _lengths(result: PrepareResult) -> str:
@@ -193,9 +201,11 @@ def _lengths(result: PrepareResult) -> str:
     counts, lengths = result.counts, result.lengths
     if not counts.documents:
         return ""
+    held_out = result.val.documents if result.val is not None else 0
     mean = (counts.tokens - counts.documents) / counts.documents
     return (
-        f"{counts.records:,} records = {counts.documents:,} documents + {counts.skipped:,} skipped; "
+        f"{counts.records + held_out:,} records = {counts.documents:,} documents + {counts.skipped:,} skipped"
+        f"{f' + {held_out:,} held out' * (result.val is not None)}; "
         f"tokens per document: min {min(lengths):,}, median {median(lengths):,.1f}, mean {mean:,.1f}, "
         f"max {max(lengths):,}; {counts.text_bytes / counts.tokens:.2f} bytes per token\n"
     )

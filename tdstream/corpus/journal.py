@@ -6,6 +6,7 @@ A journal is a text file of JSON lines, in the directory of the shards that it t
     {"file": "chunk_000000.bin", "tokens": 100, "checksum": "sha256:...", "note": {...},
      "documents": 7, "ends_checksum": "sha256:..."}                the last two where there is an index
     ...
+    {"file": "", ..., "note": {...}}                               what there is to say behind the last shard
     {"done": true}                                                 only where nothing is left to be written
 
 A line is written when its shard is durable under its name, and is durable itself before the next shard is
@@ -18,8 +19,9 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tdstream.corpus.entries import Entry, entry_of, line_of
 from tdstream.corpus.meta import Chunk, CorpusMeta, fsync_directory
 from tdstream.errors import CorpusError
 
@@ -27,24 +29,6 @@ JOURNAL_FILE = "journal.jsonl"
 JOURNAL_VERSION = 1
 _VERSION_KEY = "tdstream_journal"
 _DONE = b'{"done":true}\n'
-
-
-class Index(NamedTuple):
-    """The index of the documents that end in a shard."""
-
-    documents: int
-    checksum: str
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One shard that is safe."""
-
-    chunk: Chunk
-    checksum: str
-    note: dict[str, Any]
-    """What the writer's caller wants to know when it goes on behind this shard."""
-    index: Index | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +40,8 @@ class Record:
     identity: dict[str, Any]
     """Everything that decides the bytes of the shards."""
     entries: list[Entry] = field(default_factory=list)
+    tail: list[Entry] = field(default_factory=list)
+    """Where nothing is left to be written: what there is to say behind the last shard; one without a file."""
     done: bool = False
     num_bytes: int = 0
     """Length of the lines that are whole."""
@@ -68,7 +54,7 @@ class Record:
     @property
     def num_documents(self) -> int:
         """Documents that are safe as a whole, if the notes count them."""
-        return sum(int(entry.note.get("documents", 0)) for entry in self.entries)
+        return sum(int(entry.note.get("documents", 0)) for entry in [*self.entries, *self.tail])
 
 
 class Journal:
@@ -110,14 +96,15 @@ class Journal:
 
     def add(self, entry: Entry) -> None:
         """Take note of a shard that is durable under its name."""
-        chunk = entry.chunk
-        content = {"file": chunk.file, "tokens": chunk.tokens, "checksum": entry.checksum, "note": entry.note}
-        if entry.index is not None:
-            content |= {"documents": entry.index.documents, "ends_checksum": entry.index.checksum}
-        self._write(content)
+        self._write(line_of(entry))
 
-    def finish(self) -> None:
-        """Take note that nothing is left to be written."""
+    def finish(self, note: dict[str, Any]) -> None:
+        """Take note that nothing is left to be written.
+
+        Args:
+            note: What there is to say behind the last shard.
+        """
+        self._write(line_of(Entry(Chunk("", 0), "", note)))
         self._write(json.loads(_DONE))
 
     def close(self) -> None:
@@ -152,6 +139,10 @@ def read_journal(directory: Path) -> Record | None:
     lines = content.split(b"\n")[:-1]  # What stands behind the last line break was cut.
     parsed = [_parsed(path, number, line, last=number == len(lines)) for number, line in enumerate(lines, 1)]
     whole = [line for line in parsed if line is not None]
+    if (
+        whole and whole[-1].get("file") == ""
+    ):  # The run ended before the line behind it, and has to end again.
+        whole.pop()
     _check_version(path, whole[0] if whole else {})
     num_bytes = sum(len(line) + 1 for line in lines[: len(whole)])
     try:
@@ -224,16 +215,10 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
 def _record(lines: list[dict[str, Any]], num_bytes: int) -> Record:
     header, *rest = lines
     done = bool(rest) and rest[-1].get("done") is True
-    entries = [_entry(line) for line in (rest[:-1] if done else rest)]
+    entries = [entry_of(line) for line in (rest[:-1] if done else rest)]
+    tail = [entries.pop()] if entries and not entries[-1].chunk.file else []
     plan, identity = dict(header["plan"]), dict(header["identity"])
-    return Record(plan=plan, identity=identity, entries=entries, done=done, num_bytes=num_bytes)
-
-
-def _entry(line: dict[str, Any]) -> Entry:
-    chunk = Chunk(str(line["file"]), int(line["tokens"]))
-    indexed = "documents" in line
-    index = Index(int(line["documents"]), str(line["ends_checksum"])) if indexed else None
-    return Entry(chunk, str(line["checksum"]), dict(line["note"]), index)
+    return Record(plan=plan, identity=identity, entries=entries, tail=tail, done=done, num_bytes=num_bytes)
 
 
 def _damaged(path: Path, what: str) -> CorpusError:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.corpus.complete import meta_of, val_meta_of
 from tdstream.corpus.doc_index import ends_name
-from tdstream.corpus.journal import Entry, Record, changed, read_journal
+from tdstream.corpus.entries import Entry
+from tdstream.corpus.held_out import check_not_empty, num_held_out, read_val, val_entries
+from tdstream.corpus.journal import Record, changed, read_journal
 from tdstream.corpus.locks import take_lock
 from tdstream.corpus.meta import (
     META_FILE,
     STAGING_DIR,
+    VAL_DIR,
     Chunk,
     CorpusMeta,
     chunk_name,
@@ -27,7 +31,6 @@ from tdstream.corpus.meta import (
 from tdstream.corpus.move import finish_move
 from tdstream.corpus.output import TASK_PATTERN, check_contents, explain_os_errors
 from tdstream.corpus.unfinished import task_directory
-from tdstream.corpus.writer import meta_of
 from tdstream.errors import CorpusError, OutputError
 
 
@@ -36,6 +39,8 @@ class Merged:
     """A corpus that several tasks have prepared."""
 
     meta: CorpusMeta
+    val: CorpusMeta | None
+    """What was held out; None if nothing was."""
     notes: list[dict[str, Any]]
     """What the tasks' journals said of each shard; nothing where an earlier merge has removed them."""
 
@@ -60,7 +65,7 @@ def merge_tasks(output: Path, *, overwrite: bool = False) -> Merged:
             if (staging / META_FILE).exists():
                 meta = read_meta(staging / META_FILE)
                 finish_move(output)
-                return Merged(meta, [])
+                return Merged(meta, read_val(output) if meta.holdout else None, [])
             check_contents(output, overwrite=overwrite)
             records = _records(output)
             return _merged(output, records)
@@ -107,23 +112,38 @@ def _check_kin(output: Path, task: int, record: Record, expected: dict[str, Any]
 
 
 def _merged(output: Path, records: list[Record]) -> Merged:
-    staging = output / STAGING_DIR
-    entries: list[Entry] = []
-    for task, record in enumerate(records):
-        for entry in record.entries:
-            name, directory = chunk_name(len(entries)), task_directory(output, task)
-            _rename(directory / entry.chunk.file, staging / name)
-            if entry.index is not None:
-                _rename(directory / ends_name(entry.chunk.file), staging / ends_name(name))
-            entries.append(replace(entry, chunk=Chunk(name, entry.chunk.tokens)))
+    staging, plan = output / STAGING_DIR, CorpusMeta(**_plan(records[0]))
+    homes = [task_directory(output, task) for task in range(len(records))]
+    said = [[*record.entries, *record.tail] for record in records]
+    entries = _put_together(homes, [record.entries for record in records], staging)
     if not entries:
         raise CorpusError(f"The tasks in {output} have written no token; a corpus holds at least one.")
-    num_documents = sum(record.num_documents for record in records)
-    meta = meta_of(CorpusMeta(**_plan(records[0])), entries, num_documents)
+    val = None
+    if plan.holdout:
+        held_out = [val_entries(of_task) for of_task in said]
+        (staging / VAL_DIR).mkdir(exist_ok=True)
+        shards = _put_together([home / VAL_DIR for home in homes], held_out, staging / VAL_DIR)
+        val = val_meta_of(plan, shards, sum(num_held_out(of_task) for of_task in said))
+        check_not_empty(val)
+        write_meta(staging / VAL_DIR / META_FILE, val)
+    meta = meta_of(plan, entries, sum(record.num_documents for record in records))
     fsync_directory(staging)
     write_meta(staging / META_FILE, meta)
     finish_move(output)
-    return Merged(meta, [entry.note for entry in entries])
+    return Merged(meta, val, [entry.note for of_task in said for entry in of_task])
+
+
+def _put_together(homes: list[Path], shares: list[list[Entry]], target: Path) -> list[Entry]:
+    """Give the shards of all tasks their place and number; return them."""
+    entries: list[Entry] = []
+    for home, share in zip(homes, shares, strict=True):
+        for entry in share:
+            name = chunk_name(len(entries))
+            _rename(home / entry.chunk.file, target / name)
+            if entry.index is not None:
+                _rename(home / ends_name(entry.chunk.file), target / ends_name(name))
+            entries.append(replace(entry, chunk=Chunk(name, entry.chunk.tokens)))
+    return entries
 
 
 def _rename(source: Path, target: Path) -> None:

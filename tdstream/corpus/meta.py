@@ -7,6 +7,7 @@ The format, in the directory of a corpus::
                            place in the chunk just behind its end-of-text token (1 to the chunk's tokens),
                            ascending; raw little-endian int64, as token positions are everywhere here
     meta.json              the keys below; written last, so a directory that has it is complete
+    val/                   only where documents were held out: these, as a corpus of their own
     .preparing/            only while a preparation runs: shards that are not yet part of the corpus
 
 Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_path, is_fast, dtype,
@@ -14,7 +15,8 @@ eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens.
 and that other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder, num_documents,
 chunk_checksums (file name -> "sha256:..." of its bytes). Where there is a document index, also: doc_index
 ({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (file name of the chunk -> documents
-that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index).
+that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index). Where documents
+were held out, also: holdout ({"version": 1, "part": "train" or "val", and what was asked for}).
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ from tdstream.errors import CorpusError
 
 META_FILE = "meta.json"
 STAGING_DIR = ".preparing"
+HOLDOUT_VERSION = 1
+"""The version of the rule by which documents are held out; it rises when another one chooses others."""
+VAL_DIR = "val"
+"""Where the documents lie that were held out of a corpus, as a corpus of their own."""
 FORMAT_VERSION = 1
 DOC_INDEX: dict[str, Any] = {"version": 1, "suffix": ".ends", "dtype": "int64"}
 """What meta.json says where each chunk has a document index. Other versions are as if there were none."""
@@ -84,6 +90,9 @@ class CorpusMeta:
     doc_index_checksums: dict[str, str] = field(default_factory=dict)
     """Chunk -> checksum of its index; of a corpus with an index."""
 
+    holdout: dict[str, Any] = field(default_factory=dict)
+    """How documents were held out of the corpus, or it of another one; empty where none were."""
+
     @property
     def total_tokens(self) -> int:
         """Tokens in all shards together."""
@@ -107,6 +116,7 @@ class CorpusMeta:
             "num_documents": self.num_documents,
             "chunk_checksums": dict(self.chunk_checksums),
             **({name: dict(getattr(self, name)) for name in _INDEX_KEYS} if self.doc_index else {}),
+            **({"holdout": dict(self.holdout)} if self.holdout else {}),
         }
 
 

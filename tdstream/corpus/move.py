@@ -11,7 +11,7 @@ from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.doc_index import file_names
 from tdstream.corpus.journal import JOURNAL_FILE
 from tdstream.corpus.locks import LOCK_FILE
-from tdstream.corpus.meta import META_FILE, STAGING_DIR, fsync_directory, read_meta
+from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, fsync_directory, read_meta
 from tdstream.corpus.output import CHUNK_PATTERN, STAGED_PATTERN, TASK_PATTERN
 from tdstream.errors import CorpusError
 
@@ -30,10 +30,24 @@ def finish_move(output: Path) -> None:
         return
     meta = read_meta(staging / META_FILE)
     _close_journals(staging)
+    if not meta.holdout and (output / META_FILE).exists() and read_meta(output / META_FILE).holdout:
+        _remove_val(output / VAL_DIR)
     (output / META_FILE).unlink(missing_ok=True)
     shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the older corpus
     fsync_directory(output)
-    names = file_names(meta)
+    if meta.holdout:
+        (output / VAL_DIR).mkdir(exist_ok=True)
+        _move(staging / VAL_DIR, output / VAL_DIR)
+    _move(staging, output)
+    remove_staging(output)
+
+
+def _move(staging: Path, output: Path) -> None:
+    """Move one corpus to its place; do nothing if that has been done."""
+    if not (staging / META_FILE).exists():
+        return
+    (output / META_FILE).unlink(missing_ok=True)
+    names = file_names(read_meta(staging / META_FILE))
     for name in sorted(names):
         if (staging / name).exists():
             os.replace(staging / name, output / name)
@@ -48,7 +62,19 @@ def finish_move(output: Path) -> None:
     fsync_directory(output)
     os.replace(staging / META_FILE, output / META_FILE)
     fsync_directory(output)
-    remove_staging(output)
+
+
+def _remove_val(directory: Path) -> None:
+    """Remove the documents that were held out of a corpus that is about to be replaced."""
+    if not directory.is_dir():
+        return
+    (directory / META_FILE).unlink(missing_ok=True)
+    fsync_directory(directory)
+    for path in directory.iterdir():
+        if CHUNK_PATTERN.fullmatch(path.name):
+            path.unlink()
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _close_journals(staging: Path) -> None:
@@ -69,6 +95,9 @@ def empty(staging: Path, *, keep: frozenset[str] = frozenset()) -> None:
     for path in staging.iterdir():
         if TASK_PATTERN.fullmatch(path.name) and path.is_dir():
             _remove_task(path)
+        elif path.name == VAL_DIR and path.is_dir() and VAL_DIR not in keep:
+            empty(path)
+            path.rmdir()
         elif path.name not in keep | {LOCK_FILE} and STAGED_PATTERN.fullmatch(path.name):
             path.unlink()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tdstream.corpus.derived import DERIVED_DIR
-from tdstream.corpus.meta import META_FILE, STAGING_DIR, read_meta
+from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, read_meta
 from tdstream.errors import CorpusError, OutputError
 
 CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.(bin|ends)")
@@ -75,7 +75,7 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
             f"{output} is not empty (it holds {_named(entries)}). Pass --overwrite to replace a corpus "
             f"that lies there, or choose another output path; nothing was changed."
         )
-    foreign = [path for path in entries if not _is_ours(path)]
+    foreign = [path for path in entries if not _is_ours(path) and not _is_our_val(path)]
     staging = output / STAGING_DIR
     if staging.is_dir() and not staging.is_symlink():
         foreign += sorted(path for path in staging.iterdir() if not _is_staged(path))
@@ -100,9 +100,21 @@ def _is_ours(path: Path) -> bool:
     return True
 
 
+def _is_our_val(path: Path) -> bool:
+    """Return whether a directory holds what was held out of the corpus beside it, and nothing else."""
+    if path.name != VAL_DIR or path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        held_out = bool(read_meta(path.parent / META_FILE).holdout)
+    except CorpusError:
+        return False
+    return held_out and all(_is_ours(inner) for inner in path.iterdir())
+
+
 def _is_staged(path: Path) -> bool:
-    if TASK_PATTERN.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-        return all(STAGED_PATTERN.fullmatch(inner.name) for inner in path.iterdir())
+    is_directory = path.is_dir() and not path.is_symlink()
+    if is_directory and (path.name == VAL_DIR or TASK_PATTERN.fullmatch(path.name)):
+        return all(_is_staged(inner) for inner in path.iterdir())
     return STAGED_PATTERN.fullmatch(path.name) is not None
 
 

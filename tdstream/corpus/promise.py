@@ -33,6 +33,7 @@ _FIELDS: dict[str, type] = {
     "doc_index": dict,
     "chunk_documents": dict,
     "doc_index_checksums": dict,
+    "holdout": dict,
 }
 _PER_CHUNK = {
     "chunk_checksums": "a checksum",

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.chunkfile import ChunkFile
 from tdstream.corpus.doc_index import ENDS_DTYPE, ends_name
-from tdstream.corpus.journal import Entry, Index, Journal
+from tdstream.corpus.entries import Entry, Index
+from tdstream.corpus.journal import Journal
 from tdstream.corpus.meta import DTYPES, Chunk, CorpusMeta, chunk_name, fsync_directory
 from tdstream.corpus.output import check_room
 from tdstream.errors import CorpusError
@@ -23,19 +24,27 @@ Note = Callable[[int], dict[str, Any]]
 class OpenShard:
     """A shard that is being written, and its index."""
 
-    def __init__(self, path: Path, *, indexed: bool) -> None:
+    def __init__(
+        self, path: Path, *, indexed: bool, tokens: int = 0, documents: int = 0, width: int = 1
+    ) -> None:
         """Open both files.
 
         Args:
             path: The shard's.
             indexed: Whether it has an index.
+            tokens: Tokens to keep of what was written before.
+            documents: Documents among them that end.
+            width: Bytes of a token.
         """
-        self._tokens = ChunkFile(path)
+        self.num_documents = documents
+        """Documents that end among the tokens."""
+        self._tokens = ChunkFile(path, kept=tokens, width=width)
         self._ends: ChunkFile | None = None
         try:
             if indexed:
-                self._ends = ChunkFile(path.with_name(ends_name(path.name)))
-        except OSError:
+                ends = path.with_name(ends_name(path.name))
+                self._ends = ChunkFile(ends, kept=documents, width=ENDS_DTYPE.itemsize)
+        except BaseException:
             self._tokens.abandon()
             raise
 
@@ -54,6 +63,13 @@ class OpenShard:
         if self._ends is not None and len(ends):
             self._ends.write((ends + self.num_tokens).astype(ENDS_DTYPE))
         self._tokens.write(stored)
+        self.num_documents += len(ends)
+
+    def sync(self) -> None:
+        """Make what is written durable."""
+        self._tokens.sync()
+        if self._ends is not None:
+            self._ends.sync()
 
     def commit(self, note: dict[str, Any]) -> Entry:
         """Make both files durable, give them their names and return what a journal says of them.
@@ -68,6 +84,12 @@ class OpenShard:
         self._tokens.commit()
         chunk = Chunk(self._tokens.path.name, self.num_tokens)
         return Entry(chunk, self._tokens.checksum, note, index)
+
+    def leave(self) -> None:
+        """Close both files, under their temporary names."""
+        self._tokens.leave()
+        if self._ends is not None:
+            self._ends.leave()
 
     def abandon(self) -> None:
         """Give the room of both files back."""
@@ -106,6 +128,11 @@ class ShardWriter:
         self._open: OpenShard | None = None
 
     @property
+    def is_full(self) -> bool:
+        """Whether no shard has been begun behind the last one that is safe."""
+        return self._open is None
+
+    @property
     def num_tokens(self) -> int:
         """Tokens written so far."""
         begun = self._open.num_tokens if self._open else 0
@@ -134,6 +161,27 @@ class ShardWriter:
             if shard.num_tokens == self._plan.tokens_per_chunk:
                 self.close(note(stop) if note else {})
 
+    def sync(self) -> tuple[int, int]:
+        """Make all that is written durable; return the tokens and the documents of the shard at hand.
+
+        Where there is none, both are 0.
+        """
+        if self._open is not None:
+            self._open.sync()
+        fsync_directory(self._directory)
+        return (self._open.num_tokens, self._open.num_documents) if self._open else (0, 0)
+
+    def go_on(self, tokens: int, documents: int) -> None:
+        """Go on inside the shard that was at hand when `sync` was called.
+
+        Args:
+            tokens: What it returned.
+            documents: What it returned.
+        """
+        path = self._directory / chunk_name(len(self.entries))
+        indexed, width = bool(self._plan.doc_index), self._dtype.itemsize
+        self._open = OpenShard(path, indexed=indexed, tokens=tokens, documents=documents, width=width)
+
     def close(self, note: dict[str, Any]) -> None:
         """End the shard that is being written, if there is one.
 
@@ -147,6 +195,11 @@ class ShardWriter:
                 self._journal.add(entry)
             self.entries.append(entry)
             self._open = None
+
+    def leave(self) -> None:
+        """Close the shard that is being written, and leave it for a run that goes on inside it."""
+        if self._open is not None:
+            self._open.leave()
 
     def abandon(self) -> None:
         """Remove the shard that is being written."""

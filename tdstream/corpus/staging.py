@@ -14,12 +14,20 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tdstream.corpus.doc_index import ENDS_DTYPE, ends_name
-from tdstream.corpus.journal import JOURNAL_FILE, Entry, Record
+from tdstream.corpus.journal import JOURNAL_FILE, Record
 from tdstream.corpus.locks import LOCK_FILE, take_lock
-from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, fsync_directory, write_meta
+from tdstream.corpus.meta import (
+    DTYPES,
+    META_FILE,
+    STAGING_DIR,
+    VAL_DIR,
+    CorpusMeta,
+    fsync_directory,
+    write_meta,
+)
 from tdstream.corpus.move import empty, finish_move, remove_staging
 from tdstream.corpus.output import check_contents, check_parent, explain_os_errors
+from tdstream.corpus.safe import check_shards, files_of
 from tdstream.corpus.unfinished import check_unfinished, task_directory, unfinished
 from tdstream.errors import CorpusError, OutputError
 
@@ -138,21 +146,9 @@ class Staging:
                 empty(self.directory)
                 return
             if not self.record.done:
-                self._check_shards(self.record)
-            safe = {name for entry in self.record.entries for name, _ in _files_of(entry, 1)}
-            empty(self.directory, keep=frozenset({JOURNAL_FILE, *safe}))
-
-    def _check_shards(self, record: Record) -> None:
-        width = DTYPES[record.plan["dtype"]].itemsize
-        for name, promised in (file for entry in record.entries for file in _files_of(entry, width)):
-            path = self.directory / name
-            size = path.stat().st_size if path.exists() else -1
-            if size != promised:
-                found = f"has {size:,} bytes" if size >= 0 else "is gone"
-                raise CorpusError(
-                    f"{path} {found}, but the journal beside it promises {promised:,} bytes. "
-                    f"Bring it back, or pass --overwrite without --resume to begin again."
-                )
+                check_shards(self.directory, self.record.entries, DTYPES[self.record.plan["dtype"]].itemsize)
+            safe = {name for entry in self.record.entries for name, _ in files_of(entry, 1)}
+            empty(self.directory, keep=frozenset({JOURNAL_FILE, VAL_DIR, *safe}))
 
     def publish(self, meta: CorpusMeta) -> None:
         """Make the staged shards the corpus of the output directory.
@@ -205,14 +201,6 @@ class Staging:
         """Let others have the directory."""
         while self._locks:
             os.close(self._locks.pop(0))  # That of the task last: it tells others that all is done.
-
-
-def _files_of(entry: Entry, width: int) -> list[tuple[str, int]]:
-    """Return the names of a shard and of its index, and their sizes where a token has that many bytes."""
-    files = [(entry.chunk.file, entry.chunk.tokens * width)]
-    if entry.index is not None:
-        files.append((ends_name(entry.chunk.file), entry.index.documents * ENDS_DTYPE.itemsize))
-    return files
 
 
 def _make_directories(output: Path) -> list[Path]:

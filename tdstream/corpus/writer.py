@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.journal import Entry, Journal, changed
-from tdstream.corpus.meta import DTYPES, FORMAT_VERSION, CorpusMeta
+from tdstream.corpus.complete import meta_of
+from tdstream.corpus.entries import Entry
+from tdstream.corpus.held_out import NOTE_KEY, HeldOutWriter
+from tdstream.corpus.journal import Journal, changed
+from tdstream.corpus.meta import DTYPES, CorpusMeta
 from tdstream.corpus.output import explain_os_errors
 from tdstream.corpus.shards import Note, ShardWriter
 from tdstream.corpus.staging import Staging
@@ -61,6 +63,7 @@ class CorpusWriter:
         self._plan = plan
         self._journal: Journal | None = None
         self._shards: ShardWriter | None = None
+        self._held_out: HeldOutWriter | None = None
         self._staging = Staging(output, overwrite=overwrite, resume=resume, task=task)
         try:
             self._shards = self._begun(identity)
@@ -80,12 +83,15 @@ class CorpusWriter:
                 self._journal = Journal.go_on(staging.directory, staging.record)
             elif identity is not None:
                 self._journal = Journal.begin(staging.directory, self._plan, identity)
+            if self._plan.holdout and not self.is_done:
+                self._held_out = HeldOutWriter(staging.directory, self._plan, entries)
         return ShardWriter(staging.directory, self._plan, entries=entries, journal=self._journal)
 
     @property
     def entries(self) -> list[Entry]:
-        """The shards that are safe, in their order."""
-        return list(self._written.entries)
+        """The shards that are safe, in their order; behind those of a completed task an entry without one."""
+        tail = self._staging.record.tail if self._staging.record is not None else []
+        return [*self._written.entries, *tail]
 
     @property
     def is_done(self) -> bool:
@@ -113,7 +119,32 @@ class CorpusWriter:
             OutputError: If there is no room left, or the place cannot be written.
         """
         with explain_os_errors(self._staging.output):
-            self._written.append(token_ids, ends, note)
+            self._written.append(token_ids, ends, self._with_state(note))
+
+    def hold_out(self, token_ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        """Write whole documents that are held out; the plan says that there are some.
+
+        When a shard is full, all that were held out before its end have to be written: `note` may do it.
+
+        Args:
+            token_ids: Their tokens, shape [num_tokens].
+            ends: Where each ends, just behind its end-of-text token; shape [num_documents].
+
+        Raises:
+            CorpusError: If an id is negative or does not fit the storage type.
+            OutputError: If there is no room left, or the place cannot be written.
+        """
+        if self._held_out is None:
+            raise CorpusError("The plan of this corpus holds no documents out.")
+        with explain_os_errors(self._staging.output):
+            self._held_out.append(token_ids, ends)
+
+    def _with_state(self, note: Note | None) -> Note | None:
+        """Let a note say how far the held-out documents reach."""
+        if self._held_out is None or note is None:
+            return note
+        held_out, told = self._held_out, note
+        return lambda num_written: {**told(num_written), NOTE_KEY: held_out.state()}
 
     def finish(self, *, num_documents: int, note: dict[str, Any] | None = None) -> CorpusMeta:
         """Complete the corpus and let readers see it.
@@ -129,27 +160,41 @@ class CorpusWriter:
             CorpusError: If nothing was appended: a corpus holds at least one token.
             OutputError: If it cannot be completed.
         """
-        with explain_os_errors(self._staging.output):
-            self._written.close(note or {})
+        self._close(note or {})
         if not self._written.entries:
             raise CorpusError("No token was written; a corpus holds at least one.")
         meta = meta_of(self._plan, self._written.entries, num_documents)
+        if self._held_out is not None:
+            with explain_os_errors(self._staging.output):
+                self._held_out.finish()
         self._staging.publish(meta)
         return meta
 
-    def finish_task(self, note: dict[str, Any]) -> None:
+    def _close(self, note: dict[str, Any]) -> None:
+        with explain_os_errors(self._staging.output):
+            state = {} if self._held_out is None else {NOTE_KEY: self._held_out.state()}
+            self._written.close({**note, **state})
+
+    def finish_task(self, note: Callable[[], dict[str, Any]]) -> None:
         """Complete the shards of one task, which then wait for the merge; there may be none.
 
         Args:
-            note: What the journal is to say of the last shard.
+            note: Asked what the journal is to say of the last shard, and what there is to say behind that.
 
         Raises:
             OutputError: If they cannot be completed.
         """
+        if self.is_done:
+            return
+        if not self._written.is_full:
+            self._close(note())
         with explain_os_errors(self._staging.output):
-            self._written.close(note)
-            if self._journal is not None and not self.is_done:
-                self._journal.finish()
+            state = {}
+            if self._held_out is not None:
+                self._held_out.close()
+                state = {NOTE_KEY: self._held_out.state()}
+            if self._journal is not None:
+                self._journal.finish({**note(), **state})
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -166,32 +211,15 @@ class CorpusWriter:
         return self._shards
 
     def _leave(self) -> None:
-        if self._shards is not None:
-            self._shards.abandon()
+        if self._held_out is not None:
+            self._held_out.leave()
         if self._journal is not None:
             self._journal.close()
-        self._staging.discard()
-
-
-def meta_of(plan: CorpusMeta, entries: list[Entry], num_documents: int) -> CorpusMeta:
-    """Return the meta.json of a corpus that is complete.
-
-    Args:
-        plan: What was known beforehand.
-        entries: Its shards.
-        num_documents: Documents that their tokens came from.
-    """
-    indices = {entry.chunk.file: entry.index for entry in entries if entry.index is not None}
-    return replace(
-        plan,
-        chunks=tuple(entry.chunk for entry in entries),
-        chunk_checksums={entry.chunk.file: entry.checksum for entry in entries},
-        chunk_documents={file: index.documents for file, index in indices.items()},
-        doc_index_checksums={file: index.checksum for file, index in indices.items()},
-        num_documents=num_documents,
-        created_at_unix=int(time.time()),
-        format_version=FORMAT_VERSION,
-    )
+        try:
+            if self._shards is not None:
+                self._shards.abandon()
+        finally:
+            self._staging.discard()
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tdstream.corpus.held_out import read_val
 from tdstream.corpus.journal import changed
 from tdstream.corpus.meta import META_FILE, CorpusMeta, read_meta
 from tdstream.corpus.output import check_contents
@@ -10,7 +11,7 @@ from tdstream.preparation.counts import Counts
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 
-_COMPARED = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk")
+_COMPARED = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk", "holdout")
 
 
 def complete_result(options: PrepareOptions, plan: CorpusMeta) -> PrepareResult | None:
@@ -37,6 +38,10 @@ def complete_result(options: PrepareOptions, plan: CorpusMeta) -> PrepareResult 
             f"{'; '.join(changed(before, now))}. Pass --overwrite to replace it, or choose another place."
         )
     counts = Counts(documents=max(meta.num_documents, 0), tokens=meta.total_tokens)
+    val = None
+    if meta.holdout:
+        held_out = read_val(options.output_path)
+        val = Counts(documents=held_out.num_documents, tokens=held_out.total_tokens)
     return PrepareResult(
-        output_path=options.output_path, counts=counts, meta=meta, seconds=0.0, was_complete=True
+        output_path=options.output_path, counts=counts, meta=meta, seconds=0.0, was_complete=True, val=val
     )

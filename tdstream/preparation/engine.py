@@ -18,6 +18,8 @@ from tdstream.preparation.blocks import Overlapped
 from tdstream.preparation.complete import complete_result
 from tdstream.preparation.encoder import Encoder
 from tdstream.preparation.encoder_choice import choose_encoder
+from tdstream.preparation.held_out import HeldOut
+from tdstream.preparation.holdout import holdout_of
 from tdstream.preparation.identity import as_begun, identity_of
 from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
@@ -104,6 +106,7 @@ def _prepare(
     source: TextSource,
     observer: Observer,
 ) -> PrepareResult:
+    holdout = holdout_of(options, source)
     begun = options.resume and unfinished(options.output_path, options.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
     batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
@@ -119,14 +122,15 @@ def _prepare(
     )
     with writer:
         ledger = Ledger.of(writer.entries, source.begin)
+        held_out = HeldOut(holdout, writer)
         if writer.entries:
-            source.go_to(ledger.place, ledger.counts.records)
+            source.go_to(ledger.place, ledger.counts.records + held_out.counts.documents)
         _check_skipping(options, ledger)
-        observer.begin(source.total, ledger.counts)
+        observer.begin(source.total, ledger.counts + held_out.counts)
         if not writer.is_done:
             with closing(_blocks(batches, encoder, plan, options, inputs)) as blocks:
-                _write(blocks, writer, ledger, observer)
-        meta = _finish(options, writer, ledger)
+                _write(blocks, writer, ledger, held_out, observer)
+        meta = _finish(options, writer, ledger, held_out)
     observer.end()
     _report(ledger)
     return PrepareResult(
@@ -135,6 +139,7 @@ def _prepare(
         meta=meta,
         seconds=ledger.counts.seconds,
         lengths=ledger.lengths,
+        val=None if holdout is None else held_out.counts,
     )
 
 
@@ -176,25 +181,44 @@ def _blocks(
     return Pool(batches, orders, options.num_proc)
 
 
-def _write(blocks: Iterable[Block], writer: CorpusWriter, ledger: Ledger, observer: Observer) -> None:
+def _write(
+    blocks: Iterable[Block], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, observer: Observer
+) -> None:
     for block in blocks:
-        _write_block(block, writer, ledger)
-        observer.advance(block.num_records, ledger.counts)
+        _write_block(block, writer, ledger, held_out)
+        observer.advance(block.num_records, ledger.counts + held_out.counts)
 
 
-def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger) -> None:
-    ids, ends = ledger.rest_of(block)
-    writer.append(ids, lambda num_written: ledger.note(block, num_written), ends=ends)
-    ledger.end(block)
+def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
+    kept, others = held_out.split(block)
+
+    def note(num_written: int) -> dict[str, Any]:
+        content = ledger.note(kept, num_written)
+        return {**content, **held_out.note(others, content["row"] - block.begin.row)}
+
+    ids, ends = ledger.rest_of(kept)
+    writer.append(ids, note, ends=ends)
+    ledger.end(kept)
+    held_out.end(others)
 
 
-def _finish(options: PrepareOptions, writer: CorpusWriter, ledger: Ledger) -> CorpusMeta | None:
+def _finish(
+    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut
+) -> CorpusMeta | None:
+    def note() -> dict[str, Any]:
+        return {**ledger.last_note(), **held_out.last_note()}
+
     if options.task is not None:
-        writer.finish_task(ledger.last_note())
+        writer.finish_task(note)
         return None
+    if ledger.counts.documents == 0 and held_out.counts.documents:
+        raise ConfigError(
+            f"All {held_out.counts.documents:,} documents were held out, and some have to stay. Hold out "
+            f"fewer."
+        )
     if ledger.counts.documents == 0:
         raise SourceError(_nothing(options, ledger.counts.skipped))
-    return writer.finish(num_documents=ledger.counts.documents, note=ledger.last_note())
+    return writer.finish(num_documents=ledger.counts.documents, note=note())
 
 
 def _nothing(options: PrepareOptions, skipped: int) -> str:

@@ -14,6 +14,8 @@ from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta
 from tdstream.corpus.unfinished import unfinished
 from tdstream.preparation.options import PrepareOptions
 
+_HELD_OUT = ("val_fraction", "val_documents")
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,7 +48,9 @@ def identity_of(
         "task": options.task,
         "files": _digest(files),
         **({"given": given} if given else {}),
-        **({"doc_index": True} if options.doc_index else {}),  # Older journals know nothing of it.
+        # Older journals know nothing of these.
+        **({"doc_index": True} if options.doc_index else {}),
+        **{name: getattr(options, name) for name in _HELD_OUT if getattr(options, name) is not None},
     }
 
 

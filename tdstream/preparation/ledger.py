@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.journal import Entry
+from tdstream.corpus.entries import Entry
 from tdstream.errors import CorpusError
 from tdstream.preparation.counts import Counts, Documents, count
 from tdstream.preparation.segments import Place
@@ -30,6 +30,8 @@ class Block:
     """Records read for it, those without text too."""
     rows: NDArray[np.int64]
     """Which of these records each document is from, shape [num_documents]."""
+    others: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Records among them whose documents are counted elsewhere, ascending; shape [num_others]."""
 
 
 class Ledger:
@@ -127,7 +129,8 @@ class Ledger:
 
     def _count(self, block: Block, documents: int, row: int) -> None:
         first = self._documents
-        skipped = (row - self._row) - (documents - first)
+        others = np.searchsorted(block.others, [self._row, row])
+        skipped = (row - self._row) - (documents - first) - int(others[1] - others[0])
         added = block.documents.counted(first, documents, skipped)
         lengths = count(block.documents.lengths(first, documents))
         self.counts, self._new = self.counts + added, self._new + added

@@ -13,6 +13,7 @@ from tdstream.corpus.merge import merge_tasks
 from tdstream.corpus.unfinished import task_directory
 from tdstream.errors import OutputError
 from tdstream.preparation.counts import Counts
+from tdstream.preparation.held_out import counts_in
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 
@@ -41,7 +42,8 @@ def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
     for note in merged.notes:
         counts += Counts.from_json(note)
         lengths.update({int(length): int(times) for length, times in note["lengths"]})
-    return replace(result, counts=counts, lengths=lengths, meta=merged.meta)
+    val = counts_in(merged.notes) if merged.val is not None else None
+    return replace(result, counts=counts, lengths=lengths, meta=merged.meta, val=val)
 
 
 def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:

@@ -42,6 +42,10 @@ class PrepareOptions:
     """Replace a corpus that lies in output_path, once the new one is complete."""
     doc_index: bool = True
     """Write beside each shard an index of the documents that end in it."""
+    val_fraction: float | None = None
+    """Share of the documents to hold out, into a corpus of their own in output_path/val; None means none."""
+    val_documents: int | None = None
+    """Number of documents to hold out instead."""
     skip_bad: bool = False
     """Count records that hold no text and go on, instead of stopping."""
     resume: bool = False
@@ -63,7 +67,9 @@ class PrepareOptions:
         Raises:
             ConfigError: If a number is out of range, or a name is empty.
         """
-        for name in ("tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks"):
+        for name in (
+            "tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks", "val_documents"
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
@@ -76,6 +82,7 @@ class PrepareOptions:
             )
         if self.encoder not in ENCODERS:
             raise ConfigError(f"encoder must be one of {', '.join(ENCODERS)}, got {self.encoder!r}.")
+        self._check_holdout()
         if (self.task is None) != (self.num_tasks is None):
             raise ConfigError(
                 f"task and num_tasks are given together or not at all, got task={self.task} and "
@@ -85,6 +92,12 @@ class PrepareOptions:
             raise ConfigError(
                 f"task must be 0 to {self.num_tasks - 1} with num_tasks={self.num_tasks}, got {self.task}."
             )
+
+    def _check_holdout(self) -> None:
+        if self.val_fraction is not None and self.val_documents is not None:
+            raise ConfigError("val_fraction and val_documents are two ways to say the same. Leave one out.")
+        if self.val_fraction is not None and not 0 < self.val_fraction < 1:
+            raise ConfigError(f"val_fraction must be above 0 and below 1, got {self.val_fraction}.")
 
 
 def name_of(thing: Any) -> str:

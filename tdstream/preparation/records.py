@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import SourceError
+from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.fields import listed
 from tdstream.preparation.hub import in_one_line
 from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.segments import Place, Runs, Share
+from tdstream.preparation.segments import Place, Runs, Share, rows_of
 from tdstream.preparation.tables import Table
 
 _MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
@@ -78,6 +79,19 @@ class TextSource:
         """
         self.begin = place
         self._num_records = num_records
+
+    def rows_of_runs(self) -> list[int]:
+        """Return how many records of each run all tasks together read, after counting where need be.
+
+        Raises:
+            ConfigError: If the dataset is not on this machine: counting it would fetch all of it.
+        """
+        if not all(Path(file).exists() for file in self.facts.files):
+            raise ConfigError(
+                f"val_documents needs to know how many records dataset {self._options.dataset!r} has, which "
+                f"would fetch all of it once more. Use val_fraction."
+            )
+        return [] if self._runs is None else rows_of(self._runs, self._options.max_samples)
 
     def batches(self) -> Iterator[TextBatch]:
         """Read the texts.

@@ -23,6 +23,8 @@ class PrepareResult:
     """From the first record to the finished corpus, in all runs together."""
     lengths: Counter[int] = field(default_factory=Counter)
     """Number of tokens of its own -> documents."""
+    val: Counts | None = None
+    """What was held out, into the corpus in ``output_path / "val"``; None if nothing was to be."""
     was_complete: bool = False
     """Whether there was nothing to do; only documents and tokens are counted then."""
 

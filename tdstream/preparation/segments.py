@@ -151,6 +151,19 @@ def _rows_up_to(segments: Runs, max_samples: int | None) -> Iterator[int]:
         yield rows
 
 
+def rows_of(segments: Runs, max_samples: int | None) -> list[int]:
+    """Return how many records of each segment are read, up to the last one of which any are.
+
+    Args:
+        segments: The dataset.
+        max_samples: Records to read at most, over all tasks.
+    """
+    rows = list(_rows_up_to(segments, max_samples))
+    if max_samples is not None and sum(rows) > max_samples:
+        rows[-1] -= sum(rows) - max_samples
+    return rows
+
+
 def _located(rows: list[int], record: int) -> Place:
     """Return the place before a record, which is counted over all segments."""
     for number, count in enumerate(rows):

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from tdstream.corpus.meta import DOC_INDEX, DTYPES, CorpusMeta, storage_dtype
+from tdstream.corpus.meta import DOC_INDEX, DTYPES, HOLDOUT_VERSION, CorpusMeta, storage_dtype
 from tdstream.errors import TokenizerError
 from tdstream.preparation.hub import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.preparation.options import PrepareOptions
@@ -161,6 +161,14 @@ def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
         is_fast=bool(tokenizer.is_fast),
         tokens_per_chunk=options.tokens_per_chunk,
         doc_index=dict(DOC_INDEX) if options.doc_index else {},
+        holdout=_holdout(options),
         tokenizer_fingerprint=fingerprint(tokenizer),
         vocab_size=vocab_size,
     )
+
+
+def _holdout(options: PrepareOptions) -> dict[str, Any]:
+    """Return what meta.json says of how documents are held out; empty where none are."""
+    asked = {"fraction": options.val_fraction, "documents": options.val_documents}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return {"version": HOLDOUT_VERSION, "part": "train", **given} if given else {}

@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers_points import files_of
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
+from tdstream.corpus.verify import verify_corpus
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 
@@ -47,7 +49,9 @@ def write_source(kind: str, directory: Path) -> Path:
     return directory
 
 
-def jobs(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+def jobs(
+    directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]], more: dict[str, Any]
+) -> list[dict[str, Any]]:
     """Return what the runner is to do for some (kind, num_proc, kills); each has a directory of its own."""
     made = []
     for kind, num_proc, kills in runs:
@@ -56,7 +60,7 @@ def jobs(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]])
         options = {
             "dataset": str(write_source(kind, place / "data")), "tokenizer": str(tokenizer_dir),
             "output_path": str(place / "killed"), "tokens_per_chunk": 150, "batch_size": 9, "skip_bad": True,
-            "num_proc": num_proc, "encoder": "hf",
+            "num_proc": num_proc, "encoder": "hf", **more,
         }  # fmt: skip
         made.append(
             {
@@ -69,9 +73,9 @@ def jobs(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]])
     return made
 
 
-def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]) -> None:
+def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]], **more: Any) -> None:
     """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
-    given = jobs(directory, tokenizer_dir, runs)
+    given = jobs(directory, tokenizer_dir, runs, more)
     command = [sys.executable, str(RUNNER), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,20 +92,30 @@ def compare(killed: Path, tokenizer_dir: Path, options: dict[str, Any]) -> None:
     """Compare with a run that lived, file by file, and with the rule."""
     whole = killed.with_name("whole")
     prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": whole}))
-    expected, found = (
-        {path.name: path.read_bytes() for path in directory.iterdir()} for directory in (whole, killed)
-    )
-    metas = [json.loads(files.pop("meta.json")) for files in (expected, found)]
-    for meta in metas:
-        del meta["created_at_unix"]
-    assert found == expected
-    assert metas[0] == metas[1]
-    assert corpus_bytes(killed) == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
+    assert files_of(killed) == files_of(whole)
+    if "val_fraction" not in options:
+        assert corpus_bytes(killed) == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
+    else:
+        val = corpus_bytes(killed / "val")
+        assert 0.2 < len(val) / (len(val) + len(corpus_bytes(killed))) < 0.4
+        assert verify_corpus(killed / "val").ok
 
 
 def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
     """Five kills for every format: the files are those of a run that lived."""
     check(tmp_path, tokenizer_dir, [(kind, 1, 5) for kind in ("parquet", "jsonl", "gz")])
+
+
+def test_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path) -> None:
+    """Four kills while a second corpus is written beside the first: the files of both are the same."""
+    check(tmp_path, tokenizer_dir, [("parquet", 1, 4)], val_fraction=0.3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_fifty_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path, num_proc: int) -> None:
+    """Fifty kills, one process and two."""
+    check(tmp_path, tokenizer_dir, [("jsonl", num_proc, 50)], val_fraction=0.3)
 
 
 @pytest.mark.exhaustive

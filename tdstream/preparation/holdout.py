@@ -1,0 +1,128 @@
+"""Choose the documents that are held out of a corpus, by a hash of where their records lie.
+
+Rule, version 1: the hash of record r of segment s is mix(r + mix(s + K)), where mix is the finaliser of
+SplitMix64 and K a constant, all modulo 2^64. A fraction F holds out every record whose hash is below
+F x 2^64; a number N holds out the records with the N smallest hashes. Segments are the files of a dataset, in
+their order (runs of neighbouring files where there are more than 256 of them, which more than 256 tasks cut
+into smaller ones; runs of 10,000 records of a list). So the choice is the same on every run, for any number
+of processes, batch sizes and tasks, and neither bad records nor max_samples move it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.errors import ConfigError
+from tdstream.preparation.counts import Documents
+from tdstream.preparation.ledger import Block
+from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.records import TextSource
+
+_KEY = np.uint64(0x9E3779B97F4A7C15)
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = (np.uint64(shift) for shift in (30, 27, 31))
+_PIECE = 1 << 20  # Records that are looked at together.
+
+
+def hashes(segment: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hash of each record, uint64, as this module's docstring says.
+
+    Args:
+        segment: Where they lie.
+        rows: Which they are, counted from 0 in the segment.
+    """
+    key = _mixed(np.array([segment], np.uint64) + _KEY)
+    return _mixed(rows.astype(np.uint64) + key)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> _S30)) * _M1
+    values = (values ^ (values >> _S27)) * _M2
+    mixed: NDArray[np.uint64] = values ^ (values >> _S31)
+    return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """Says which records are held out."""
+
+    highest: int
+    """The highest hash of a record that is, 0 to 2^64 - 1."""
+
+    def split(self, block: Block) -> tuple[Block, Block]:
+        """Return the documents of a block that stay, and those that are held out.
+
+        Args:
+            block: All of them.
+        """
+        rows = block.begin.row + block.rows
+        held = hashes(block.begin.segment, rows) <= np.uint64(self.highest)
+        kept = replace(_some(block, ~held), others=block.rows[held]) if held.any() else block
+        return kept, _some(block, held)
+
+
+def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:
+    documents = block.documents
+    lengths = np.diff(documents.ends, prepend=0)
+    return replace(
+        block,
+        ids=block.ids[np.repeat(chosen, lengths)],
+        documents=Documents(np.cumsum(lengths[chosen]), documents.sizes[chosen], documents.holding[chosen]),
+        rows=block.rows[chosen],
+    )
+
+
+def holdout_of(options: PrepareOptions, source: TextSource) -> Holdout | None:
+    """Return which records are held out; None where none are asked for.
+
+    Args:
+        options: What was asked for.
+        source: The dataset; its records are counted where a number is to be held out.
+
+    Raises:
+        ConfigError: If nothing would be left, or a dataset that is far away would have to be counted.
+    """
+    if options.val_fraction is not None:
+        return by_fraction(options.val_fraction)
+    if options.val_documents is not None:
+        return by_number(options.val_documents, source.rows_of_runs())
+    return None
+
+
+def by_fraction(fraction: float) -> Holdout:
+    """Hold out each record with one probability.
+
+    Args:
+        fraction: Above 0 and below 1.
+    """
+    return Holdout(math.ceil(Fraction(fraction) * 2**64) - 1)
+
+
+def by_number(number: int, rows: list[int]) -> Holdout:
+    """Hold out a number of records.
+
+    Args:
+        number: How many.
+        rows: Records of each segment that are read.
+
+    Raises:
+        ConfigError: If nothing would be left.
+    """
+    if number >= sum(rows):
+        raise ConfigError(
+            f"val_documents is {number:,}, but there are only {sum(rows):,} records, and some have to stay. "
+            f"Hold out fewer."
+        )
+    smallest = np.empty(0, np.uint64)
+    for segment, count in enumerate(rows):
+        for first in range(0, count, _PIECE):
+            found = hashes(segment, np.arange(first, min(first + _PIECE, count)))
+            smallest = np.concatenate([smallest, found])
+            if len(smallest) > number:
+                smallest = np.partition(smallest, number - 1)[:number]
+    return Holdout(int(smallest.max()))
