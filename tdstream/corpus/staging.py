@@ -73,7 +73,8 @@ def _tidy(output: Path) -> None:
     lock = take_lock(staging, output)
     try:
         finish_move(output)
-        if (output / META_FILE).exists() and {path.name for path in staging.glob("*")} == {LOCK_FILE}:
+        left = [name for _, _, names in os.walk(staging) for name in names if name != LOCK_FILE]
+        if (output / META_FILE).exists() and staging.is_dir() and not left:
             remove_staging(output)
     finally:
         os.close(lock)

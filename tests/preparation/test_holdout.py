@@ -140,7 +140,8 @@ class TestCorpora:
         assert 15 < len(held) < 45
         check(tmp_path / "out", tokenizer_dir, kept, held)
         assert result.val is not None
-        assert (result.counts.documents, result.val.documents) == (len(kept), len(held))
+        counts = result.counts
+        assert (counts.documents, result.val.documents, counts.skipped) == (len(kept), len(held), 0)
         assert result.val.tokens * 2 == len(corpus_bytes(tmp_path / "out" / "val"))
         for part, name in (("train", "out"), ("val", "out/val")):
             meta = json.loads((tmp_path / name / "meta.json").read_text())
@@ -240,7 +241,7 @@ class TestHistory:
 
     def test_many_stops(self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """Runs that are interrupted again and again, at chunks of both corpora, arrive at the same files."""
-        named = {"val_fraction": 0.4, "tokens_per_chunk": 70, "batch_size": 3}
+        named = {"val_fraction": 0.4, "tokens_per_chunk": 70, "batch_size": 3, "max_samples": 110}
         whole = prepare("whole", **named)
         real, stops = engine._write_block, 0
 

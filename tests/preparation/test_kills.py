@@ -107,8 +107,8 @@ def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
 
 
 def test_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path) -> None:
-    """Four kills while a second corpus is written beside the first: the files of both are the same."""
-    check(tmp_path, tokenizer_dir, [("parquet", 1, 4)], val_fraction=0.3)
+    """Three kills while a second corpus is written beside the first: the files of both are the same."""
+    check(tmp_path, tokenizer_dir, [("parquet", 1, 3)], val_fraction=0.3)
 
 
 @pytest.mark.exhaustive
