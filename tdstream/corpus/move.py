@@ -33,7 +33,6 @@ def finish_move(output: Path) -> None:
     if not meta.holdout and (output / META_FILE).exists() and read_meta(output / META_FILE).holdout:
         _remove_val(output / VAL_DIR)
     (output / META_FILE).unlink(missing_ok=True)
-    shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the older corpus
     fsync_directory(output)
     if meta.holdout:
         (output / VAL_DIR).mkdir(exist_ok=True)
@@ -47,6 +46,8 @@ def _move(staging: Path, output: Path) -> None:
     if not (staging / META_FILE).exists():
         return
     (output / META_FILE).unlink(missing_ok=True)
+    shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the older corpus
+    fsync_directory(output)
     names = file_names(read_meta(staging / META_FILE))
     for name in sorted(names):
         if (staging / name).exists():
@@ -70,6 +71,7 @@ def _remove_val(directory: Path) -> None:
         return
     (directory / META_FILE).unlink(missing_ok=True)
     fsync_directory(directory)
+    shutil.rmtree(directory / DERIVED_DIR, ignore_errors=True)
     for path in directory.iterdir():
         if CHUNK_PATTERN.fullmatch(path.name):
             path.unlink()

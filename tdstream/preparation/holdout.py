@@ -5,7 +5,7 @@ SplitMix64 and K a constant, all modulo 2^64. A fraction F holds out every recor
 F x 2^64; a number N holds out the records with the N smallest hashes. Segments are the files of a dataset, in
 their order (runs of neighbouring files where there are more than 256 of them, which more than 256 tasks cut
 into smaller ones; runs of 10,000 records of a list). So the choice is the same on every run, for any number
-of processes, batch sizes and tasks, and neither bad records nor max_samples move it.
+of processes, batch sizes and tasks, and bad records do not move it.
 """
 
 from __future__ import annotations
