@@ -38,7 +38,7 @@ class LocatedSample:
     position: int
     """Its place in the epoch's served order."""
     index: int
-    """Its place in the stored order: sample index starts at token index * stride."""
+    """Its place in the stored order."""
     first_token: int
     """Its first token's place in the corpus read as one stream."""
     pieces: tuple[Piece, ...]
@@ -79,8 +79,11 @@ def num_samples_of(nodes: dict[str, dict[str, Any]]) -> int:
         StateError: If they were cut or changed.
     """
     try:
-        seq_len, stride = nodes["reader"]["seq_len"], nodes["reader"]["stride"]
-        return int((nodes["source"]["total_tokens"] - seq_len - 1) // stride + 1)
+        reader = nodes["reader"]
+        if "samples" in reader:  # a part of them, or samples whose number documents decide
+            return int(reader["samples"])
+        tokens = reader.get("tokens", nodes["source"]["total_tokens"])
+        return int((tokens - reader["seq_len"] - 1) // reader["stride"] + 1)
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise StateError(
             f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
@@ -104,8 +107,10 @@ def locate_step(
         shards: File names, and offsets with one more entry, of the corpus; by default what the state tells.
 
     Raises:
-        ConfigError: If the step is older than what the state remembers, or there is no such rank.
+        ConfigError: If the step is older than what the state remembers, there is no such rank, or samples
+            are no stretches of the stream.
     """
+    first_token, stride = _stretches(nodes["reader"])
     try:
         leg = journey.locate(step)
     except LookupError as error:
@@ -120,15 +125,15 @@ def locate_step(
         block_samples=order.get("block_samples") or 1,
     )(positions)
     shards = shards or shards_of(nodes["source"])
-    length, stride = nodes["reader"]["seq_len"] + 1, nodes["reader"]["stride"]
+    length = nodes["reader"]["seq_len"] + 1
     first_row = 0 if rank is None else rank * leg.batch_size
     samples = [
         LocatedSample(
             rank=(first_row + row) // leg.batch_size if leg.batch_size else -1,
             position=position,
             index=index,
-            first_token=index * stride,
-            pieces=_pieces(shards, index * stride, length),
+            first_token=first_token + index * stride,
+            pieces=_pieces(shards, first_token + index * stride, length),
         )
         for row, (position, index) in enumerate(zip(positions.tolist(), permuted.tolist(), strict=True))
     ]
@@ -139,6 +144,21 @@ def shards_of(source: dict[str, Any]) -> tuple[Sequence[str], Sequence[int]]:
     """Return names and offsets of the shards as far as a state tells; names by the format's rule."""
     sizes = expanded_sizes(source["shard_tokens"])
     return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
+
+
+def _stretches(reader: dict[str, Any]) -> tuple[int, int]:
+    """Return the first token of the first sample, and the tokens from one sample's start to the next one's.
+
+    Raises:
+        ConfigError: If documents decide where samples begin.
+    """
+    if "cut" in reader:
+        raise ConfigError(
+            f'samples of cut="{reader["cut"]}" begin where documents do, which the state does not tell; '
+            f"only samples of the plain cut can be located."
+        )
+    stride = int(reader["stride"])
+    return reader.get("first_token", 0) + reader.get("first_sample", 0) * stride, stride
 
 
 def _positions(leg: Leg, rank: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -7,10 +7,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers_documents import listed
 from torch.utils.data import DataLoader
 
 import tdstream
+from helpers_documents import listed
 from tdstream.batch import Batch
 from tdstream.device import on_device
 from tdstream.document_fields import DocumentFields, document_tensors

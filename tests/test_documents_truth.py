@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_documents import Place, Row, expected_fields, listed, stream_of, write_indexed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tdstream
+from helpers_documents import Place, Row, expected_fields, listed, stream_of, write_indexed
 
 Corpus = tuple[list[int], int, list[int]]
 """Where documents end, the number of tokens, and where shards end."""

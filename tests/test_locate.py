@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tdstream
+from helpers_documents import write_indexed
 from tdstream.cli.main import main
 from tdstream.errors import ConfigError
 from tdstream.locate import journey_of, locate_step
@@ -75,6 +76,43 @@ def test_the_future_is_known(make_corpus):
     foreseen = [[s.first_token for s in loader.locate(step).samples] for step in range(3 * len(loader))]
     served = [batch["input_ids"][:, 0].tolist() for _ in range(3) for batch in loader]
     assert foreseen == served
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"documents": True}, {"samples": slice(11, 90)}, {"by": "samples"}, {"by": "documents"}],
+    ids=str,
+)
+def test_parts_and_documents_are_where_they_are(tmp_path, options):
+    """A part's first sample is not the corpus's; the state alone knows as much as the loader."""
+    source = write_indexed(tmp_path / "corpus", range(7, 900, 7), 900, [400])
+    options = {"seq_len": 5, "batch_size": 4, "shuffle": True, **options}
+    if "by" in options:
+        source = tdstream.split(source, [0.4, 0.6], by=options.pop("by"))[1]
+    loader = tdstream.loader(source, **options)
+    journey, nodes = journey_of(loader.state_dict())
+    steps = range(2 * len(loader))
+    foreseen = [[s.first_token for s in loader.locate(step).samples] for step in steps]
+    by_state = [[s.first_token for s in locate_step(journey, nodes, step).samples] for step in steps]
+    served = [(batch["input_ids"][:, 0] - 1).tolist() for _ in range(2) for batch in loader]
+    assert foreseen == by_state == served
+
+
+@pytest.mark.parametrize("cut", ["document", "pack"])
+def test_samples_that_documents_decide_are_not_located(tmp_path, monkeypatch, capsys, cut):
+    """They are refused, and everything else about their state is told."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    loader = tdstream.loader(
+        write_indexed(tmp_path / "corpus", range(7, 900, 7), 900), seq_len=5, batch_size=4, cut=cut
+    )
+    next(iter(loader))
+    with pytest.raises(ConfigError, match=f'cut="{cut}" begin where documents do'):
+        loader.locate(0)
+    journey, _ = journey_of(loader.state_dict())
+    assert journey.num_samples == loader._pipeline.total_samples
+    torch.save(loader.state_dict(), tmp_path / "checkpoint.pt")
+    assert main(["state", str(tmp_path / "checkpoint.pt")]) == 0
+    assert f"20 of {journey.num_samples * 5:,} in this epoch" in capsys.readouterr().out
 
 
 def test_a_sample_over_a_border_has_two_pieces(make_corpus):

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers_documents import write_indexed
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tdstream
+from helpers_documents import write_indexed
 from tdstream.errors import ConfigError, CorpusError, StateError
 from tdstream.views import part_of
 
@@ -88,6 +88,26 @@ def test_a_state_of_one_part_is_refused_by_another(corpus):
         with pytest.raises(StateError, match=r"reader\.(first_|tokens|samples)"):
             tdstream.loader(loaded, **options).load_state_dict(state)
         tdstream.loader(saved, **options).load_state_dict(state)
+
+
+@pytest.mark.parametrize("options", CUTS, ids=str)
+def test_parts_of_one_length_are_told_apart(corpus, options):
+    """By where they begin."""
+    options = {"seq_len": 4, "batch_size": 2, **options}
+    state = tdstream.loader(corpus, samples=slice(0, 10), **options).state_dict()
+    with pytest.raises(StateError, match=r"reader\.first_sample was 0, is 10"):
+        tdstream.loader(corpus, samples=slice(10, 20), **options).load_state_dict(state)
+
+
+@pytest.mark.parametrize("options", [{"documents": True}, {"cut": "document"}, {"cut": "pack"}], ids=str)
+def test_parts_of_as_many_documents_are_told_apart(corpus, options):
+    """By their first one, though they may be of one length."""
+    parts = tdstream.split(corpus, [0.25] * 4, by="documents")
+    options = {"seq_len": 4, "batch_size": 2, **options}
+    for saved, loaded in itertools.permutations(parts, 2):
+        state = tdstream.loader(saved, **options).state_dict()
+        with pytest.raises(StateError, match=r"reader\.first_(token|document) was"):
+            tdstream.loader(loaded, **options).load_state_dict(state)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Located) -> list[str]:
     """Return the text of each located sample."""
-    import numpy as np  # noqa: PLC0415
-
     from tdstream.corpus.meta import META_FILE, read_meta  # noqa: PLC0415
-    from tdstream.nodes.memmap_reader import MemmapReader  # noqa: PLC0415
+    from tdstream.corpus.shard_maps import ShardMaps  # noqa: PLC0415
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
     from tdstream.preparation.tokenizer import load_tokenizer  # noqa: PLC0415
 
@@ -81,8 +80,9 @@ def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Locate
         raise ConfigError(f"{arguments.data} does not name its tokenizer; name one with --tokenizer.")
     tokenizer = load_tokenizer(name)
     source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
-    reader = MemmapReader(source, seq_len=nodes["reader"]["seq_len"], stride=nodes["reader"]["stride"])
-    rows = reader.read(np.array([sample.index for sample in located.samples], np.int64))
+    maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)
+    starts = [sample.first_token for sample in located.samples]
+    rows = maps.slices(starts, repeat(nodes["reader"]["seq_len"] + 1))
     return [str(tokenizer.decode(row.tolist())) for row in rows]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_documents import write_indexed
 
 from helpers_corpus import write_corpus
+from helpers_documents import write_indexed
 from tdstream.corpus import eos_scan
 from tdstream.corpus.corpus_ends import corpus_ends, pad_id_of
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError, OutputError

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers_documents import Place, Row, expected_fields, listed, stream_of, write_indexed
 from loader_truth import NUM_SAMPLES, SEQ_LEN, SHARD_TOKENS, Ids
+
+from helpers_documents import Place, Row, expected_fields, listed, stream_of, write_indexed
 
 BORDERS = (100, 101, 101, 333)
 """Where shards end; none is a multiple of three, one shard is empty."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tdstream.batch import Batch
+from tdstream.device import on_device
 from tdstream.errors import ConfigError, StateError
 from tdstream.nodes.collate import Collate
 from tdstream.rows import MarkedRows
@@ -82,11 +83,14 @@ SAME = [[1, 2, 3, 4], [-100, -100, 6, 9], [7, 9, -100, -100], [9, -100, -100, -1
 
 
 @pytest.mark.parametrize(("labels", "expected"), [("next", NEXT), ("same", SAME)])
-@pytest.mark.parametrize("travels", [False, True])
+@pytest.mark.parametrize("travels", [False, True, "device"])
 def test_marked_rows_are_masked_by_count(labels, expected, travels):
     """A real end-of-text token keeps its label, padding of the same id has none."""
-    batch = Collate(batched=True, labels=labels)(MARKED, travels=travels)
-    batch = pickle.loads(pickle.dumps(batch)) if travels else batch
+    batch = Collate(batched=True, labels=labels)(MARKED, travels=bool(travels))
+    if travels == "device":
+        batch = on_device(batch, torch.clone)
+    elif travels:
+        batch = pickle.loads(pickle.dumps(batch))
     assert batch["input_ids"].tolist() == INPUTS
     assert batch["labels"].tolist() == expected
     assert batch["attention_mask"].tolist() == MASK

@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers_documents import write_indexed
 
+from helpers_documents import write_indexed
 from tdstream.chain import Cut, shard_chain
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.errors import CorpusError, StateError
