@@ -69,16 +69,21 @@ class DocumentEnds:
 
     def at(self, numbers: Ends) -> Ends:
         """Return the ends of documents by number [n], int64 [n]; of -1 it is 0, the first one's beginning."""
+        if len(numbers) and numbers.min() >= 0 and numbers.max() < self.num_ends:
+            return self._known(numbers)
         ends = np.where(numbers < 0, 0, self.total_tokens)
         known = (numbers >= 0) & (numbers < self.num_ends)
-        wanted = numbers[known]
-        parts = np.searchsorted(self._firsts, wanted, side="right") - 1
-        found = np.empty(wanted.shape, np.int64)
-        for part in _distinct(parts):
-            here = parts == part
-            found[here] = self._part(part)[wanted[here] - self._firsts[part]] + self._offsets[part]
-        ends[known] = found
+        ends[known] = self._known(numbers[known])
         return ends
+
+    def _known(self, numbers: Ends) -> Ends:
+        """Return the ends with these numbers, 0 to num_ends - 1."""
+        parts = np.searchsorted(self._firsts, numbers, side="right") - 1
+        found = np.empty(numbers.shape, np.int64)
+        for part in _distinct(parts):
+            here = slice(None) if len(self._firsts) == 2 else parts == part
+            found[here] = self._part(part)[numbers[here] - self._firsts[part]] + self._offsets[part]
+        return found
 
     def between(self, first: int, last: int) -> Ends:
         """Return the ends of documents first .. last - 1, at most num_documents; int64 [last - first]."""

@@ -163,10 +163,12 @@ def marked_inputs_and_labels(
     seq_len = tokens.shape[1] - 1
     labels = tokens[:, shift : shift + seq_len].astype(np.int64, order="C")
     mask = np.ones(labels.shape, np.int64)
-    for row, (length, overlap) in enumerate(zip(lengths.tolist(), overlaps.tolist(), strict=True)):
-        labels[row, :overlap] = IGNORED
-        if length <= seq_len:  # the document ends here: padding, if any, and the last token foretells none
-            labels[row, length - shift :] = IGNORED
+    for row in np.flatnonzero(overlaps):
+        labels[row, : overlaps[row]] = IGNORED
+    ending = np.flatnonzero(lengths <= seq_len)  # the document ends: its last token foretells none
+    for row, length in zip(ending.tolist(), lengths[ending].tolist(), strict=True):
+        labels[row, length - shift :] = IGNORED
+        if length < seq_len:
             mask[row, length:] = 0
     return {
         "input_ids": _as_tensor(tokens[:, :-1]),

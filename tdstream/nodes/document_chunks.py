@@ -1,7 +1,7 @@
 """Windows that lie inside one document each, found by arithmetic: no list of windows is held.
 
 Documents are taken in blocks; of each block only the number of its first window is held, 8 bytes for
-128 documents. A window's block is searched among them, then its document in the block's own ends.
+64 documents. A window's block is searched among them, then its document in the block's own ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tdstream.rows import MarkedRows, RowEnds
 from tdstream.state import differences, refuse
 from tdstream.windows import DocumentCut, Windows
 
-_BLOCK = 128  # documents
+_BLOCK = 64  # documents
 _ROWS = 256  # windows that are looked for at once: more would not stay in the processor's cache
 _PIECE = _BLOCK * 8192  # documents that are counted at once
 
