@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from tdstream.errors import OutputError
+from tdstream.usercache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +26,10 @@ DERIVED_DIR = ".tdstream"
 
 def places(directory: Path) -> list[Path]:
     """Return the directories in which files made from a corpus may lie, the preferred one first."""
-    root = os.environ.get("XDG_CACHE_HOME")
     own = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
     found = [directory / DERIVED_DIR]
     with suppress(RuntimeError):  # nobody's home
-        found.append((Path(root) if root else Path.home() / ".cache") / "tdstream" / "corpora" / own)
+        found.append(user_cache("corpora") / own)
     return found
 
 
