@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
         TdstreamError,
         TokenizerError,
     )
+    from tdstream.lazy import LazyPipeline
     from tdstream.live_loader import LiveLoader
     from tdstream.loader import Loader
     from tdstream.make_loader import loader
@@ -43,6 +44,7 @@ __all__ = [
     "DataMeter",
     "DistributedDataset",
     "GeometryError",
+    "LazyPipeline",
     "LiveLoader",
     "Loader",
     "OutputError",
@@ -73,6 +75,7 @@ _HOMES = {
     "DataMeter": "tdstream.meter",
     "DistributedDataset": "tdstream.compat",
     "GeometryError": "tdstream.errors",
+    "LazyPipeline": "tdstream.lazy",
     "LiveLoader": "tdstream.live_loader",
     "Loader": "tdstream.loader",
     "OutputError": "tdstream.errors",

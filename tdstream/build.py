@@ -7,14 +7,18 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from tdstream.chain import Cut, shard_chain
+from tdstream.cache import corpus_in_cache, cut_of
+from tdstream.chain import Chain, Cut, shard_chain
 from tdstream.document_fields import document_fields
 from tdstream.kinds import kind_of
-from tdstream.live import Text, live_pipeline
+from tdstream.lazy import LazyPipeline
+from tdstream.live import live_pipeline
+from tdstream.memory import memory_chain, memory_tokenizer
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
 from tdstream.streaming import StreamPipeline
+from tdstream.text_options import Text
 from tdstream.topology import resolve_topology
 from tdstream.views import View
 
@@ -28,6 +32,8 @@ def build(
     tokenizer: Any = None,
     text_field: str = "text",
     kind: str | None = None,
+    cache_dir: str | Path | None = None,
+    num_proc: int = 1,
     encoder: str = "auto",
     seq_len: int = 2048,
     batch_size: int | None = None,
@@ -49,17 +55,20 @@ def build(
     strict: bool = True,
     dp_rank: int | None = None,
     dp_world_size: int | None = None,
-) -> Pipeline | StreamPipeline:
+) -> Pipeline | LazyPipeline | StreamPipeline:
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
         source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or text: a
+            list of texts or a `datasets.Dataset`, tokenized into memory at the first need; a
             `datasets.IterableDataset`, a function that returns an iterator over texts or records, or anything
-            that can be iterated over again and again.
+            that can be iterated over again and again, tokenized on the fly.
         tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
         text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
-        kind: What the source is to be taken for: "corpus" or "stream"; None decides by what it is, and says
-            so in the log.
+        kind: What the source is to be taken for: "corpus", "memory", "cache" or "stream"; None decides by
+            what it is, and says so in the log.
+        cache_dir: A directory for corpora: text is prepared into it once, by whoever needs it first.
+        num_proc: Processes that prepare it.
         encoder: What tokenizes: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
         seq_len: T, tokens of a sample's input.
         batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
@@ -121,10 +130,12 @@ def build(
         order=order,
         block_samples=block_samples,
     )
-    if kind_of(source, kind) == "stream":
-        text = Text(
-            tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer
-        )
+    text = Text(
+        tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer,
+        num_proc=num_proc,
+    )  # fmt: skip
+    found = kind_of(source, kind, cache_dir=cache_dir)
+    if found == "stream":
         return live_pipeline(
             source, text, how, batch_size=batch_size, labels=labels, tail=tail, topology=topology,
             strict=strict,
@@ -135,7 +146,15 @@ def build(
         cross_labels=cross_document_labels,
         capacity=cu_seqlens_capacity,
     )
-    chain = shard_chain(source, how, dtype=dtype)
-    splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
-    return Pipeline(chain, splitter, collate, strict=strict)
+
+    def dealt(chain: Chain) -> Pipeline:
+        splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
+        return Pipeline(chain, splitter, collate, strict=strict)
+
+    if found == "memory":
+        tokenize, quiet = memory_tokenizer(text, how), topology.dp_rank > 0
+        return LazyPipeline(lambda: dealt(memory_chain(source, text, tokenize, how, quiet=quiet)))
+    if found == "cache":
+        source, how = corpus_in_cache(source, text, how, cache_dir, topology), cut_of(how, text)
+    return dealt(shard_chain(source, how, dtype=dtype))

@@ -10,9 +10,8 @@ from numpy.typing import DTypeLike
 from tdstream.corpus.corpus_ends import corpus_ends, pad_id_of
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, plan_of
-from tdstream.corpus.shard_maps import ShardMaps
 from tdstream.errors import ConfigError, CorpusError
-from tdstream.node import ReaderNode
+from tdstream.node import Node, ReaderNode
 from tdstream.nodes.document_chunks import DocumentChunks
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
@@ -38,6 +37,7 @@ class Cut:
     stride: int | None = None
     cut: str = "stream"
     min_tail_len: int | None = None
+    pad_id: int | None = None
     documents: bool = False
     samples: slice | None = None
     shuffle: bool | str = False
@@ -59,7 +59,7 @@ class Cut:
         return self.documents or self.cut == "pack"
 
 
-Chain = tuple[ShardSource, ReaderNode, EpochPermutation]
+Chain = tuple[Node, ReaderNode, EpochPermutation]
 
 
 def shard_chain(source: str | Path | View, cut: Cut, *, dtype: DTypeLike | None = None) -> Chain:
@@ -75,11 +75,15 @@ def shard_chain(source: str | Path | View, cut: Cut, *, dtype: DTypeLike | None 
     """
     view = source if isinstance(source, View) else None
     shards = ShardSource(source if view is None else view.directory, dtype=dtype)  # type: ignore[arg-type]
-    reader = _part(_reader(shards, cut, view), cut, view)
-    permutation = EpochPermutation(
+    reader = part(_reader(shards, cut, view), cut, view)
+    return shards, reader, ordered(reader, cut)
+
+
+def ordered(reader: ReaderNode, cut: Cut) -> EpochPermutation:
+    """Return the samples in the order that was asked for."""
+    return EpochPermutation(
         reader, shuffle=cut.shuffle, seed=cut.seed, order=cut.order, block_samples=cut.block_samples
     )
-    return shards, reader, permutation
 
 
 def _reader(shards: ShardSource, cut: Cut, view: View | None) -> ReaderNode:
@@ -105,10 +109,10 @@ def _document(
     shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     return DocumentChunks(
-        _tokens(shards),
+        shards.open(),
         ends,
         DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len),
-        pad_id=pad_id_of(shards.directory),
+        pad_id=pad_id_of(shards.directory) if cut.pad_id is None else cut.pad_id,
         documents=documents,
         mark_ends=cut.documents,
     )
@@ -119,17 +123,13 @@ def _pack(shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[in
         raise CorpusError(f"{shards.directory} holds no tokens; there is nothing to pack.")
     options = PackOptions(seq_len=cut.seq_len, documents=documents or (0, ends.num_documents))
     plan = plan_of(shards.directory, ends, options)
-    return PackedDocuments(_tokens(shards), ends, plan, options, pad_id=pad_id_of(shards.directory))
+    return PackedDocuments(shards.open(), ends, plan, options, pad_id=pad_id_of(shards.directory))
 
 
 _READERS = {"stream": _stream, "document": _document, "pack": _pack}
 
 
-def _tokens(shards: ShardSource) -> ShardMaps:
-    return ShardMaps(shards.directory, shards.files, shards.offsets, shards.dtype)
-
-
-def _part(reader: ReaderNode, cut: Cut, view: View | None) -> ReaderNode:
+def part(reader: ReaderNode, cut: Cut, view: View | None = None) -> ReaderNode:
     """Return the samples that were asked for."""
     by_samples = view is not None and view.by == "samples"
     if not by_samples and cut.samples is None:

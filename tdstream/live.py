@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tdstream.chain import Cut
 from tdstream.errors import ConfigError
-from tdstream.kinds import is_dataset
 from tdstream.nodes.collate import Collate
 from tdstream.stream_pass import StreamNodes
 from tdstream.streaming import StreamPipeline
 from tdstream.text.chunk import Chunk
-from tdstream.text.counted_records import CountedRecords
-from tdstream.text.dataset_records import DatasetRecords
 from tdstream.text.document_chunk import DocumentChunk
-from tdstream.text.indexed_records import IndexedRecords
 from tdstream.text.known_tokenizer import tokenize_with
-from tdstream.text.records import Records
 from tdstream.text.shuffle_buffer import ShuffleBuffer
 from tdstream.text.text_source import TextSource
+from tdstream.text_options import Text, records_of
 from tdstream.topology import Topology
 
 SHUFFLED_DOCUMENTS = 10_000
 """Documents of the shuffle buffer where shuffle=True, and none was asked for."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Text:
-    """How text becomes tokens; the fields are `build`'s arguments."""
-
-    tokenizer: Any
-    text_field: str = "text"
-    encoder: str = "auto"
-    shuffle_buffer: int | None = None
 
 
 def live_pipeline(
@@ -93,15 +78,6 @@ def live_pipeline(
     )
     collate = Collate(batched=batch_size is not None, labels=labels)
     return StreamPipeline(nodes, collate, batch_size=batch_size, topology=topology, strict=strict)
-
-
-def records_of(source: Any) -> Records:
-    """Return the records of a source that is read from its beginning to its end."""
-    if is_dataset(source, "IterableDataset"):
-        return DatasetRecords(source)
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-        return IndexedRecords(source)
-    return CountedRecords(source)
 
 
 def _buffer(shuffle: bool | str, shuffle_buffer: int | None) -> int:

@@ -9,6 +9,7 @@ from typing import Any, overload
 import torch
 
 from tdstream.build import build
+from tdstream.lazy import LazyPipeline
 from tdstream.live_loader import LiveLoader
 from tdstream.loader import Loader
 from tdstream.streaming import StreamPipeline
@@ -41,8 +42,9 @@ def loader(
     """Return a loader over `build(source, batch_size=batch_size, **build_options)`.
 
     Args:
-        source: What `build` takes. Over a corpus, the loader has the portable state; over a live stream, a
-            state of each rank's own, which goes on with the same ranks, workers and batch size.
+        source: What `build` takes. The loader has the portable state; over a live stream, a state of each
+            rank's own, which goes on with the same ranks, workers and batch size. A list or a dataset is
+            tokenized here.
         batch_size: B, samples per rank and step.
         num_workers: Worker processes of this rank.
         pin_memory: Whether batches are copied to pinned memory.
@@ -67,4 +69,6 @@ def loader(
     }  # fmt: skip
     if isinstance(pipeline, StreamPipeline):
         return LiveLoader(pipeline, **options)
+    if isinstance(pipeline, LazyPipeline):
+        pipeline = pipeline.made
     return Loader(pipeline, prefetch=prefetch, **options)

@@ -70,6 +70,39 @@ class TokenStream(Protocol):
         """Return stretches of the stream, each [length], by first tokens and lengths; not to be written."""
 
 
+class TokenMaps(TokenStream, Protocol):
+    """A stream of tokens in shards, each of which is an array."""
+
+    @property
+    def offsets(self) -> list[int]:
+        """Shard i holds tokens offsets[i] .. offsets[i + 1] - 1."""
+
+    def shard_of(self, place: int) -> int:
+        """Return the number of the shard that holds the token at a place of the stream."""
+
+    def map(self, shard: int) -> Rows:
+        """Return a shard's tokens, [n]; not to be written."""
+
+
+class TokenSource(Protocol):
+    """Where tokens come from."""
+
+    @property
+    def what(self) -> str:
+        """What to call it in a sentence."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The storage type."""
+
+    @property
+    def total_tokens(self) -> int:
+        """All tokens."""
+
+    def open(self) -> TokenMaps:
+        """Return the tokens, to be read."""
+
+
 @runtime_checkable
 class Foresighted(Protocol):
     """A node that reads faster if it knows what it will be asked for."""

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.checks import whole
-from tdstream.corpus.shard_maps import ShardMaps
 from tdstream.errors import ConfigError, CorpusError
-from tdstream.node import Rows
-from tdstream.nodes.shard_source import ShardSource
+from tdstream.node import Rows, TokenSource
 from tdstream.state import differences, refuse
 
 _MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves
@@ -22,7 +20,7 @@ class MemmapReader:
     """Samples of a corpus: sample i is tokens i * stride .. i * stride + seq_len of the whole stream.
 
     Args:
-        source: The shards.
+        source: The shards, or tokens in memory.
         seq_len: Tokens of a sample's input; the sample has one more, for the last label.
         stride: Tokens from one sample's start to the next one's, 1 to seq_len + 1. With the default,
             seq_len + 1, no token is in two samples; with seq_len each token is a label once.
@@ -37,7 +35,7 @@ class MemmapReader:
 
     def __init__(
         self,
-        source: ShardSource,
+        source: TokenSource,
         *,
         seq_len: int,
         stride: int | None = None,
@@ -53,11 +51,11 @@ class MemmapReader:
         self._tokens = last - self._first
         if self._tokens < seq_len + 1:
             raise CorpusError(
-                f"{source.directory}{', this part of it,' * bool(part)} holds {self._tokens:,} tokens, fewer "
+                f"{source.what}{', this part of it,' * bool(part)} holds {self._tokens:,} tokens, fewer "
                 f"than the {seq_len + 1:,} of one sample (seq_len + 1). "
                 f"Use a smaller seq_len or a larger corpus."
             )
-        self._maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)
+        self._maps = source.open()
 
     def __repr__(self) -> str:
         return f"MemmapReader({len(self):,} samples of {self.seq_len + 1:,} tokens)"

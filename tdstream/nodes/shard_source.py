@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
+from tdstream.corpus.shard_maps import ShardMaps
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.state import differences, refuse
 
@@ -71,6 +72,15 @@ class ShardSource:
     def total_tokens(self) -> int:
         """Tokens in all shards."""
         return int(self.offsets[-1])
+
+    @property
+    def what(self) -> str:
+        """What to call it in a sentence."""
+        return str(self.directory)
+
+    def open(self) -> ShardMaps:
+        """Return the tokens, to be read."""
+        return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""

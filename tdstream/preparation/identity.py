@@ -49,6 +49,7 @@ def identity_of(
         "files": _digest(files),
         **({"given": given} if given else {}),
         # Older journals know nothing of these.
+        **({"strip": True} if options.strip else {}),
         **({"doc_index": True} if options.doc_index else {}),
         **{name: getattr(options, name) for name in _HELD_OUT if getattr(options, name) is not None},
     }

@@ -50,6 +50,8 @@ class PrepareOptions:
     """Count records that hold no text and go on, instead of stopping."""
     resume: bool = False
     """Go on with an unfinished preparation in output_path, if there is one."""
+    strip: bool = False
+    """Leave out white space at both ends of a text."""
     num_proc: int = 1
     """Processes that tokenize; the corpus does not depend on it."""
     encoder: str = "auto"

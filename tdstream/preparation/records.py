@@ -151,6 +151,8 @@ class TextSource:
 
     def _batch(self, table: Table, place: Place) -> TextBatch:
         values, missing = table.texts(self._options.text_field)
+        if self._options.strip:
+            values = [value.strip() if isinstance(value, str) else value for value in values]
         if missing and not self._num_records:  # Further on it may be absent, as in any record.
             raise missing_field(missing, table.names)
         sizes = _sizes(values)

@@ -1,0 +1,65 @@
+"""Compose the nodes over text that is tokenized into memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tdstream.chain import Chain, Cut, ordered, part
+from tdstream.errors import ConfigError
+from tdstream.kinds import is_dataset
+from tdstream.node import ReaderNode
+from tdstream.nodes.document_chunks import DocumentChunks
+from tdstream.nodes.document_marks import DocumentMarks
+from tdstream.nodes.memmap_reader import MemmapReader
+from tdstream.text.known_tokenizer import tokenize_with
+from tdstream.text.text_source import TextSource
+from tdstream.text.text_tokens import TextTokens
+from tdstream.text.tokenize import Tokenize
+from tdstream.text_options import Text, records_of
+from tdstream.windows import DocumentCut
+
+
+def check_memory_cut(cut: Cut) -> None:
+    """Refuse what text in memory cannot be cut into.
+
+    Raises:
+        ConfigError: If it is cut="pack", whose plan is kept on disk.
+    """
+    if cut.cut == "pack":
+        raise ConfigError('cut="pack" keeps its plan on disk, beside a corpus. Pass cache_dir=...')
+
+
+def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet: bool) -> Chain:
+    """Return the nodes over a list or a dataset, from left to right; all of it is tokenized here.
+
+    Args:
+        source: It.
+        text: How text is read.
+        tokenize: Makes tokens of it.
+        cut: How samples are cut and ordered.
+        quiet: Whether no bar is shown.
+
+    Raises:
+        SourceError: If a record holds no text.
+        CorpusError: If there is not enough text for one sample.
+    """
+    # A map-style dataset gives its records fastest as a stream.
+    records = records_of(source.to_iterable_dataset() if is_dataset(source, "Dataset") else source)
+    tokens = TextTokens(TextSource(records, text_field=text.text_field), tokenize, quiet=quiet)
+    reader = part(_reader(tokens, tokenize, cut), cut)
+    return tokens, reader, ordered(reader, cut)
+
+
+def memory_tokenizer(text: Text, cut: Cut) -> Tokenize:
+    """Return what makes tokens of the text; wrong arguments are refused here already."""
+    check_memory_cut(cut)
+    return tokenize_with(text.tokenizer, encoder=text.encoder, strips=cut.cut == "document")
+
+
+def _reader(tokens: TextTokens, tokenize: Tokenize, cut: Cut) -> ReaderNode:
+    if cut.cut == "document":
+        how = DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len)
+        pad_id = tokenize.pad_token_id
+        return DocumentChunks(tokens.open(), tokens.ends(), how, pad_id=pad_id, mark_ends=cut.documents)
+    reader = MemmapReader(tokens, seq_len=cut.seq_len, stride=cut.stride)
+    return DocumentMarks(reader, tokens.ends()) if cut.documents else reader

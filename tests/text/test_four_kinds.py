@@ -1,0 +1,244 @@
+"""The same text as a corpus, a list, a cached corpus and a stream gives the same batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import datasets
+import pytest
+from helpers_stream import (
+    BATCH_SIZE,
+    SEQ_LEN,
+    document_rows,
+    ids_of,
+    joined_rows,
+    marked_rows_of,
+    rows_of,
+    some_texts,
+)
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import tdstream
+from tdstream.corpus.locks import take_lock
+from tdstream.errors import ConfigError, SourceError, StateError
+from tdstream.preparation import cached
+from tdstream.text.tokenize import Tokenize
+
+TEXTS = some_texts(400)
+PADDED = [f"  {text}\n" for text in TEXTS]  # white space that cut="document" must not see
+
+
+def rows(texts):
+    """Return texts as a dataset."""
+    return datasets.Dataset.from_dict({"text": list(texts)})
+
+
+SOURCES = {
+    "list": lambda texts: (list(texts), {}),
+    "dataset": lambda texts: (rows(texts), {}),
+    "records": lambda texts: ([{"text": text} for text in texts], {}),
+    "cached list": lambda texts: (list(texts), {"cache_dir": "cache"}),
+    "cached dataset": lambda texts: (rows(texts), {"cache_dir": "cache"}),
+    "cached function": lambda texts: ((lambda: iter(texts)), {"cache_dir": "cache"}),
+    "function": lambda texts: ((lambda: iter(texts)), {}),
+    "iterable dataset": lambda texts: (rows(texts).to_iterable_dataset(num_shards=3), {}),
+    "list as a stream": lambda texts: (list(texts), {"kind": "stream"}),
+}
+
+
+def build(name, texts, tokenizer, **options):
+    """Return the dataset over a source of a kind."""
+    source, more = SOURCES[name](texts)
+    settings = {"seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, "tokenizer": tokenizer} | more | options
+    return tdstream.build(source, **settings)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Let each test have a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def corpus(tokenizer_dir):
+    """Return the texts as a corpus prepared beforehand."""
+    tdstream.prepare(list(TEXTS), tokenizer_dir, "corpus")
+    return Path("corpus")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_joined_documents(tokenizer_dir, corpus, name):
+    """cut="stream": in order the batches are the corpus's; shuffled, an epoch has the same samples."""
+    plain = tdstream.build(corpus, seq_len=SEQ_LEN, batch_size=BATCH_SIZE)
+    expected = [ids_of(batch) for batch in plain]
+    samples = [row[:-1] for row in joined_rows(TEXTS)]
+    assert rows_of(plain) == samples[: BATCH_SIZE * len(expected)]
+    assert [ids_of(batch) for batch in build(name, TEXTS, tokenizer_dir)] == expected
+    shuffled = build(name, TEXTS, tokenizer_dir, shuffle=True, batch_size=1, shuffle_buffer=100)
+    for epoch in range(2):
+        shuffled.set_epoch(epoch)
+        found = rows_of(shuffled)
+        assert sorted(found) == sorted(samples) != found
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 3, "min_tail_len": 3}])
+@pytest.mark.parametrize("name", SOURCES)
+def test_single_documents(tokenizer_dir, name, options):
+    """cut="document": inputs, labels, masks and stops are those of the rule, for stripped texts."""
+    expected = document_rows(PADDED, stride=options.get("stride"), min_tail=options.get("min_tail_len", 2))
+    whole = len(expected) // BATCH_SIZE * BATCH_SIZE
+    settings = {"cut": "document", **options}
+    assert marked_rows_of(build(name, PADDED, tokenizer_dir, **settings)) == expected[:whole]
+    shuffled = build(name, PADDED, tokenizer_dir, shuffle=True, batch_size=1, shuffle_buffer=100, **settings)
+    found = marked_rows_of(shuffled)
+    assert sorted(found) == sorted(expected) != found
+
+
+def test_padding_is_the_tokenizers_own(tokenizer_dir):
+    """A tokenizer with a pad token: all kinds fill with it, and labels do not depend on it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+    tokenizer.pad_token = "w5"  # noqa: S105 - a word
+    for name in ("list", "cached list", "function"):
+        batch = next(iter(build(name, ["w2 w3 w5"], tokenizer, cut="document", batch_size=1)))
+        assert batch["input_ids"].tolist() == [[2, 3, 5, 0, 5, 5, 5, 5]]
+        assert batch["labels"].tolist() == [[3, 5, 0, -100, -100, -100, -100, -100]]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Return how many texts each call of the tokenizer had."""
+    counted, encode = [], Tokenize.encode
+    monkeypatch.setattr(
+        Tokenize, "encode", lambda self, texts: counted.append(len(texts)) or encode(self, texts)
+    )
+    return counted
+
+
+def test_a_list_is_tokenized_once_and_when_it_is_needed(tokenizer_dir, calls):
+    """Not by build, but by len() or the first iteration, in one pass; later epochs and lengths need none."""
+    pipeline = build("list", TEXTS, tokenizer_dir)
+    assert calls == []
+    assert len(pipeline) == len(joined_rows(TEXTS)) // BATCH_SIZE
+    assert sum(calls) == len(TEXTS)
+    assert len(calls) == 1
+    first = rows_of(pipeline)
+    assert rows_of(pipeline) == first
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_do_not_tokenize_again(tokenizer_dir, calls, monkeypatch, method):
+    """The main process does it before they exist, and hands it on."""
+    if method == "spawn":
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    pipeline = build("list", TEXTS, tokenizer_dir)
+    loader = StatefulDataLoader(pipeline, num_workers=2, multiprocessing_context=method)
+    batches = [ids_of(batch) for batch in loader]
+    assert sum(calls) == len(TEXTS)
+    assert batches == [ids_of(batch) for batch in pipeline]
+
+
+def test_a_list_has_all_that_a_corpus_has(tokenizer_dir):
+    """A portable state that goes on with other ranks and workers, an exact length, counts."""
+    options = {"seq_len": SEQ_LEN, "tokenizer": tokenizer_dir, "shuffle": True}
+    whole = [row for batch in tdstream.loader(list(TEXTS), batch_size=4, **options) for row in ids_of(batch)]
+    run = tdstream.loader(list(TEXTS), batch_size=4, num_workers=2, **options)
+    list(islice(run, 5))
+    state = run.state_dict()
+    ranks = []
+    for rank in range(2):
+        loader = tdstream.loader(list(TEXTS), batch_size=1, dp_rank=rank, dp_world_size=2, **options)
+        loader.load_state_dict(state)
+        ranks.append([row for batch in loader for row in ids_of(batch)])
+    found = [row for pair in zip(*ranks, strict=True) for row in pair]
+    assert found == whole[20 : 20 + len(found)]
+    other = tdstream.loader([*TEXTS, "w2"], batch_size=4, **options)
+    with pytest.raises(StateError, match=r"source\.content was"):
+        other.load_state_dict(state)
+
+
+def test_a_long_tokenization_shows_a_bar(tokenizer_dir, monkeypatch, capfd):
+    """Nothing when it is quick; a bar, with the number of documents, when it takes more than its patience."""
+    from tdstream.text import text_tokens
+
+    len(build("list", TEXTS, tokenizer_dir))
+    assert "Tokenizing" not in capfd.readouterr().err
+    monkeypatch.setattr(text_tokens, "_PATIENCE", 0)
+    len(build("list", TEXTS, tokenizer_dir))
+    assert "/400" in capfd.readouterr().err
+
+
+def test_bad_records_and_cuts_of_a_list(tokenizer_dir):
+    """A record without text is named; cut="pack" needs a corpus."""
+    with pytest.raises(SourceError, match="record 1 of a stream has no field 'text'"):
+        len(tdstream.build([{"text": "w2"}, {"body": "w3"}], tokenizer=tokenizer_dir))
+    with pytest.raises(ConfigError, match=r'cut="pack".*cache_dir'):
+        build("list", TEXTS, tokenizer_dir, cut="pack")
+
+
+def test_a_corpus_is_prepared_once(tokenizer_dir, monkeypatch, caplog):
+    """The next run finds it, with the same options; other texts, fields and cuts have one of their own."""
+    prepared, prepare = [], cached.prepare_corpus
+    monkeypatch.setattr(cached, "prepare_corpus", lambda *given: prepared.append(given[0]) or prepare(*given))
+    with caplog.at_level(logging.INFO, "tdstream"):
+        for name in ("cached list", "cached list", "cached dataset"):
+            build(name, TEXTS, tokenizer_dir, shuffle=True, seq_len=4)
+        assert len(prepared) == 2  # a list and a dataset are told apart
+        build("cached list", TEXTS, tokenizer_dir, cut="document")
+        build("cached list", TEXTS[1:], tokenizer_dir)
+    assert len(prepared) == 4
+    assert caplog.text.count("Preparing") == 4
+
+
+def test_whoever_comes_second_waits(tokenizer_dir, monkeypatch):
+    """While another process holds the lock nobody else prepares; when it is gone, one takes over."""
+    monkeypatch.setattr(cached, "_POLL_SECONDS", 0.01)
+    build("cached list", TEXTS, tokenizer_dir)
+    done = next(path for path in Path("cache").iterdir() if not path.name.startswith("."))
+    done.rename("elsewhere")
+    lock = take_lock(Path("cache") / f".{done.name}", done)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(build("cached list", TEXTS, tokenizer_dir)))
+    waiting.start()
+    time.sleep(0.3)
+    assert waiting.is_alive()
+    assert not done.exists()
+    os.close(lock)  # as the kernel does when its process dies
+    waiting.join(20)
+    assert rows_of(found[0]) == rows_of(build("list", TEXTS, tokenizer_dir))
+
+
+RANK = """
+import sys, tdstream
+texts = [f"w{2 + n % 99} w3 w4" for n in range(20_000)]
+print(len(tdstream.build(texts, tokenizer=sys.argv[1], cache_dir="cache", seq_len=8)))
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_killed_preparation_is_taken_over(tokenizer_dir):
+    """Rank 0 is killed while it prepares; rank 1, which waits, goes on and ends."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    processes = []
+    for rank in range(2):
+        environment = {**os.environ, "PYTHONPATH": paths, "RANK": str(rank), "WORLD_SIZE": "2"}
+        command = [sys.executable, "-c", RANK, str(tokenizer_dir)]
+        processes.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        )
+    deadline = time.monotonic() + 60
+    while not list(Path().glob("cache/.*/lock")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    processes[0].kill()
+    processes[0].communicate()
+    output, _ = processes[1].communicate(timeout=90)
+    assert int(output) == 20_000 * 4 // 9
