@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from datasets import load_dataset
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 from transformers import ByT5Tokenizer, get_cosine_schedule_with_warmup
 
 import tdstream
@@ -33,7 +33,7 @@ RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_S
 NUMBERS = {  # a batch is of one rank, grad_accum batches are a step, and max_steps, if any, replaces epochs
     "seq_len": 1024, "batch_size": 8, "grad_accum": 1, "epochs": 1, "max_steps": 0, "lr": 6e-4,
     "warmup_ratio": 0.03, "width": 384, "depth": 6, "num_workers": 0, "save_every": 200, "val_every": 200,
-    "val_batches": 50, "val_share": 0.01, "seed": 42,
+    "val_batches": 50, "val_share": 0.01, "val_documents": 1000, "seed": 42,
 }  # fmt: skip
 TINY = {
     "seq_len": 64, "batch_size": 16, "grad_accum": 2, "max_steps": 150, "lr": 4e-3, "width": 64, "depth": 2,
@@ -47,6 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--tiny", action="store_true", help="a CPU, a minute, and text that every machine has")
     what.add_argument("--data", help="a corpus, a text file (jsonl, parquet, ...), or a dataset's name")
+    parser.add_argument("--streaming", action="store_true", help="tokenize a dataset while it is read")
     parser.add_argument("--tokenizer", help="a name or a directory; a corpus needs none")
     parser.add_argument("--text_field", default="text", help="the field of a record that holds its text")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/train"), help="checkpoint and losses")
@@ -91,15 +92,13 @@ class Trainer:
         batches = options.max_steps * options.grad_accum if options.max_steps else self.loader
         self.steps = tdstream.steps(batches, 1 if options.max_steps else options.epochs, options.grad_accum)
         self.gpt = GPT(vocab_size, options.seq_len, options.width, options.depth).to(device)
-        # With find_unused_parameters DDP packs gradients once and for all. Otherwise it packs them anew after
-        # the first step: with three or more ranks a restart would add them in another order.
+        # Without find_unused_parameters three or more ranks would add in another order after a restart.
         ranks = DistributedDataParallel(self.gpt, find_unused_parameters=True) if WORLD_SIZE > 1 else None
         self.model, self.no_sync = ranks or self.gpt, ranks.no_sync if ranks else contextlib.nullcontext
         self.optimizer = torch.optim.AdamW(self.gpt.parameters(), lr=options.lr, weight_decay=0.1)
         warmup = self.steps.warmup_steps(options.warmup_ratio)
         self.schedule = get_cosine_schedule_with_warmup(self.optimizer, warmup, self.steps.total)
-        self.meter = tdstream.DataMeter()
-        self.epoch = self.step = 0
+        self.meter, self.epoch, self.step = tdstream.DataMeter(), 0, 0
         self.checkpoint: Path = options.output_dir / "checkpoint.pt"
 
     def run(self) -> None:
@@ -110,14 +109,16 @@ class Trainer:
             self.run_epoch()
             self.epoch += 1
         loss, entropy = self.validate()
-        tell(f"validation loss {loss:.4f}; guessing by frequency alone would reach {entropy:.4f}")
-        tell(str(self.meter.report()))
+        if RANK == 0:
+            print(f"validation loss {loss:.4f}; guessing by frequency alone would reach {entropy:.4f}")
+            print(self.meter.report())
 
     def run_epoch(self) -> None:
         """Train on an epoch, or on its rest."""
         self.loader.set_epoch(self.epoch)  # the epoch that a loaded state stands in: its place is kept
         bar = tdstream.progress(self.loader, epoch=self.epoch, meter=self.meter)
         losses = torch.zeros((), device=self.device)  # of the batches since the last step
+        keys: dict[str, str] = {}
         for batch in bar:
             loss, is_step = self.learn(batch)
             losses += loss
@@ -128,20 +129,21 @@ class Trainer:
             if RANK == 0:  # after a kill, steps behind the checkpoint are noted once more
                 with (self.options.output_dir / "losses.jsonl").open("a") as log:
                     log.write(json.dumps({"step": self.step, "epoch": self.epoch, "loss": shown}) + "\n")
-            keys = {"loss": f"{shown:.4f}", "ppl": f"{math.exp(shown):.2f}", "lr": f"{lr:.2e}"}
+            keys |= {"loss": f"{shown:.4f}", "ppl": f"{math.exp(shown):.2f}", "lr": f"{lr:.2e}"}
+            if self.step % self.options.val_every == 0:
+                keys["val_loss"] = f"{self.validate()[0]:.4f}"
             bar.set_postfix(keys, refresh=False)
-            is_over = self.step == self.steps.total
-            if self.step % self.options.val_every == 0 and not is_over:
-                tell(f"step {self.step:,}: validation loss {self.validate()[0]:.4f}")
-            if self.step % self.options.save_every == 0 or is_over:
+            if self.step % self.options.save_every == 0 or self.step == self.steps.total:
                 self.save()
-            if is_over:
-                break
+            if self.step == self.steps.total:
+                return
 
     def learn(self, batch: dict[str, Tensor]) -> tuple[Tensor, bool]:
         """Add a batch's gradients; return its part of the step's loss, and whether that step is done."""
-        accum, number = self.options.grad_accum, self.loader.batches_done - 1
-        group = min(accum, len(self.loader) - number // accum * accum)  # an epoch's last step may have fewer
+        accum, streams = self.options.grad_accum, self.options.streaming
+        number = (self.loader.step if streams else self.loader.batches_done) - 1
+        left = accum if streams else len(self.loader) - number // accum * accum
+        group = min(accum, left)  # an epoch's last step may have fewer, or takes more of a stream
         is_step = number % accum == group - 1
         with contextlib.nullcontext() if is_step else self.no_sync():
             loss = self.model(batch["input_ids"], batch["labels"]) / group
@@ -162,8 +164,7 @@ class Trainer:
             losses.append(self.model(batch["input_ids"], batch["labels"]))
             counts += batch["labels"][batch["labels"] >= 0].bincount(minlength=len(counts))
         shares = counts[counts > 0] / counts.sum()
-        entropy = -(shares * shares.log()).sum()
-        return mean_over_ranks(torch.stack(losses).mean()), mean_over_ranks(entropy)
+        return mean_over_ranks(torch.stack(losses).mean()), mean_over_ranks(-(shares * shares.log()).sum())
 
     def save(self) -> None:
         """Write the checkpoint on rank 0; a kill leaves the old one or the new one, never a part."""
@@ -172,13 +173,10 @@ class Trainer:
             dist.all_gather_object(states, states[RANK])
         if RANK == 0:
             parts = {name: getattr(self, name).state_dict() for name in ("gpt", "optimizer", "schedule")}
-            unfinished = self.checkpoint.with_suffix(".tmp")
-            with unfinished.open("wb") as file:
+            with (unfinished := self.checkpoint.with_suffix(".tmp")).open("wb") as file:
                 torch.save({**parts, "loaders": states, "epoch": self.epoch, "step": self.step}, file)
                 file.flush()
-                os.fsync(
-                    file.fileno()
-                )  # before the rename: a name must not stand for bytes that are not there
+                os.fsync(file.fileno())  # before the rename, which must not name bytes that are not there
             unfinished.replace(self.checkpoint)
 
     def load(self) -> None:
@@ -188,24 +186,32 @@ class Trainer:
             getattr(self, name).load_state_dict(saved[name])
         self.loader.load_state_dict(saved["loaders"][RANK % len(saved["loaders"])])
         self.epoch, self.step = saved["epoch"], saved["step"]
-        tell(f"going on behind step {self.step:,}, batch {self.loader.batches_done:,} of epoch {self.epoch}")
+        if RANK == 0:
+            print(f"going on behind step {self.step:,} of {self.steps.total:,}")
 
 
 def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, Any, int]:
     """Return the loaders for training and validation, and the number of token ids."""
-    corpus = prepared(options)
-    train, held_out = tdstream.split(corpus, [1 - options.val_share, options.val_share])
-    how = {name: getattr(options, name) for name in ("seq_len", "batch_size", "num_workers")}
-    loader = tdstream.loader(train, shuffle=True, seed=options.seed, device=device, **how)
+    text: dict[str, Any] = {}
+    if options.streaming:  # the first documents are held out
+        stream = load_dataset(options.data, split="train", streaming=True)
+        corpus = prepared(options, stream.take(options.val_documents))
+        train, held_out = stream.skip(options.val_documents), corpus
+        text = {"tokenizer": options.tokenizer, "text_field": options.text_field}
+    else:
+        corpus = prepared(options, options.data)
+        train, held_out = tdstream.split(corpus, [1 - options.val_share, options.val_share])
     vocab_size = json.loads((corpus / "meta.json").read_text())["vocab_size"]
+    how = {name: getattr(options, name) for name in ("seq_len", "batch_size", "num_workers")}
+    loader = tdstream.loader(train, shuffle=True, seed=options.seed, device=device, **text, **how)
     return loader, tdstream.loader(held_out, device=device, **how), vocab_size
 
 
-def prepared(options: argparse.Namespace) -> Path:
-    """Return the corpus of what was asked for, which rank 0 prepares if it is none yet."""
-    if options.data and (Path(options.data) / "meta.json").exists():
-        return Path(options.data)
-    text, tokenizer, corpus = options.data, options.tokenizer, options.output_dir / "corpus"
+def prepared(options: argparse.Namespace, text: Any) -> Any:
+    """Return the corpus of a text, which rank 0 prepares if it is none yet."""
+    if isinstance(text, str) and (Path(text) / "meta.json").exists():
+        return Path(text)
+    tokenizer, corpus = options.tokenizer, options.output_dir / "corpus"
     if options.tiny:  # sources of Python's standard library, as bytes
         files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-e]*.py"))
         text = [file.read_text(encoding="utf-8", errors="ignore")[:20_000] for file in files]
@@ -214,21 +220,14 @@ def prepared(options: argparse.Namespace) -> Path:
         tdstream.prepare(text, tokenizer, corpus, text_field=options.text_field, resume=True, progress=True)
     if WORLD_SIZE > 1:
         dist.barrier()
-    return Path(corpus)
+    return corpus
 
 
 def mean_over_ranks(value: Tensor) -> float:
-    """Return the mean of all ranks' values."""
-    value = value.clone()
+    """Return the mean of all ranks' values; it may be left in place of this rank's."""
     if WORLD_SIZE > 1:
         dist.all_reduce(value)
     return float(value) / WORLD_SIZE
-
-
-def tell(line: str) -> None:
-    """Print on rank 0, above the bar."""
-    if RANK == 0:
-        tqdm.write(line)
 
 
 def main() -> None:

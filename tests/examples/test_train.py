@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import ByT5Tokenizer
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
@@ -129,6 +130,28 @@ def test_a_kill_changes_no_loss_of_two_ranks(tmp_path, corpus):
     assert [step for step, _ in whole] == list(range(1, 10))
     assert set(losses(tmp_path / "killed")) == set(whole)
     assert done.stdout.count("going on behind step") == 1
+
+
+@pytest.mark.exhaustive
+def test_a_kill_changes_no_loss_of_a_stream(tmp_path):
+    """Text that is tokenized while it is read, in an order of its own; a step may take from two epochs."""
+    texts = [
+        {"text": " ".join(str(word**2 % 97) for word in range(number, 2 * number))} for number in range(60)
+    ]
+    (tmp_path / "texts").mkdir()
+    for part in range(2):
+        lines = "".join(json.dumps(text) + "\n" for text in texts[part::2])
+        (tmp_path / "texts" / f"{part}.jsonl").write_text(lines)
+    ByT5Tokenizer(extra_ids=0).save_pretrained(tmp_path / "bytes")
+    flags = flags_of(tmp_path / "texts", streaming=True, tokenizer=tmp_path / "bytes", val_documents=20)
+    flags |= {"max_steps": 40}
+    train(tmp_path / "whole", **flags)
+    train_until_killed(tmp_path / "killed", 21, **flags)
+    train(tmp_path / "killed", **flags)
+    whole = losses(tmp_path / "whole")
+    assert [step for step, _ in whole] == list(range(1, 41))
+    assert log_of(tmp_path / "whole")[-1]["epoch"] > 0
+    assert set(losses(tmp_path / "killed")) == set(whole)
 
 
 @pytest.mark.exhaustive
