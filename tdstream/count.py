@@ -12,6 +12,7 @@ from tdstream.checks import whole
 from tdstream.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions, name_of
 from tdstream.topology import resolve_topology
+from tdstream.windows import samples_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +100,7 @@ def count(
     directory = None if cache_dir is None else Path(cache_dir)
     with Bar(visible=progress and resolve_topology().dp_rank == 0, desc="Counting") as bar:
         counted = count_text(asked, inputs, directory, bar)
-    samples = None if seq_len is None else _samples(counted.tokens, seq_len, stride)
+    samples = None if seq_len is None else samples_of(counted.tokens, seq_len, stride)
     return TextCount(
         documents=counted.documents,
         tokens=counted.tokens,
@@ -115,8 +116,3 @@ def _check_numbers(**numbers: int | None) -> None:
             whole(name, number, at_least=1)
     if numbers["batch_size"] is not None and numbers["seq_len"] is None:
         raise ConfigError("batch_size says how many batches there are only together with seq_len.")
-
-
-def _samples(tokens: int, seq_len: int, stride: int | None) -> int:
-    """Return how many samples of seq_len + 1 tokens begin at a multiple of the stride."""
-    return 0 if tokens <= seq_len else (tokens - seq_len - 1) // (stride or seq_len + 1) + 1

@@ -11,11 +11,13 @@ from tdstream.stream_pass import StreamNodes
 from tdstream.streaming import StreamPipeline
 from tdstream.text.chunk import Chunk
 from tdstream.text.document_chunk import DocumentChunk
+from tdstream.text.known_count import known_tokens
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.text.shuffle_buffer import ShuffleBuffer
 from tdstream.text.text_source import TextSource
 from tdstream.text_options import Text, records_of
 from tdstream.topology import Topology
+from tdstream.windows import samples_of
 
 SHUFFLED_DOCUMENTS = 10_000
 """Documents of the shuffle buffer where shuffle=True, and none was asked for."""
@@ -77,7 +79,12 @@ def live_pipeline(
         ShuffleBuffer(_buffer(cut.shuffle, text.shuffle_buffer), cut.seed),
     )
     collate = Collate(batched=batch_size is not None, labels=labels)
-    return StreamPipeline(nodes, collate, batch_size=batch_size, topology=topology, strict=strict)
+    pipeline = StreamPipeline(nodes, collate, batch_size=batch_size, topology=topology, strict=strict)
+    if isinstance(chunk, Chunk) and batch_size is not None:
+        tokens = known_tokens(source, tokenize.tokenizer, text.text_field)
+        samples = None if tokens is None else samples_of(tokens, cut.seq_len, cut.stride)
+        pipeline.counted_batches = samples and samples // (batch_size * topology.dp_world_size)
+    return pipeline
 
 
 def _buffer(shuffle: bool | str, shuffle_buffer: int | None) -> int:

@@ -143,9 +143,14 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         self._chosen = whole("epoch", epoch, at_least=0)
 
     def total_hint(self) -> TotalHint | None:
-        """Return how far the pass is, by documents, where the source knows how many it has."""
-        states = list(_stream_states(self._loader_state()))
-        return self._pipeline.hint_of(states) if states else None
+        """Return how far the pass is: in batches, if its text was counted before, else by documents."""
+        counted = self._pipeline.counted_batches
+        if counted:
+            alone = self._pipeline.topology.dp_world_size == 1 and self.num_workers <= 1
+            done = self.batches_done if self._stands == "in" and self._chosen is None else 0
+            # Of several streams each leaves out a rest of its own, and all end with the first.
+            return TotalHint(kind="counted" if alone else "estimate", total=counted, done=done)
+        return self._pipeline.hint_of(list(_stream_states(self._loader_state())))
 
     def _geometry(self) -> dict[str, int]:
         topology = self._pipeline.topology

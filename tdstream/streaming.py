@@ -55,6 +55,8 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
         self.agreement = Agreement(several=topology.dp_world_size > 1)
         self.loader_agrees = False
         """Whether a loader lets ranks agree on the epoch's end, so that passes need not."""
+        self.counted_batches: int | None = None
+        """Batches of an epoch on each rank, by what `tdstream.count` found in this text before."""
         self._clock, self._roll = EpochClock(), RollCall()
         self._several = False
         self._running: weakref.ref[StreamIterator] | None = None

@@ -117,3 +117,14 @@ class DocumentCut:
     def _covered(self, full: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens so many full windows cover."""
         return np.where(full > 0, (full - 1) * self.stride + self.seq_len, 0)
+
+
+def samples_of(num_tokens: int, seq_len: int, stride: int | None = None) -> int:
+    """Return how many samples of seq_len + 1 tokens there are in so many, one at each multiple of the stride.
+
+    Args:
+        num_tokens: Tokens of all documents, end-of-text tokens included.
+        seq_len: T.
+        stride: Tokens from one sample's start to the next one's; default seq_len + 1.
+    """
+    return 0 if num_tokens <= seq_len else (num_tokens - seq_len - 1) // (stride or seq_len + 1) + 1

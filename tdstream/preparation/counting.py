@@ -66,13 +66,10 @@ def recall_count(options: PrepareOptions, inputs: Inputs, cache_dir: Path | None
     Raises:
         TdstreamError: If the text cannot be read, or the tokenizer cannot be used.
     """
-    directory = _directory(cache_dir)
-    if next(directory.glob("count-*.json"), None) is None:
-        return None
     plan = plan_corpus(options, inputs.tokenizer)
     with open_source(options, inputs.source) as source:
         key = _key(options, plan, source)
-    return _recall(_path(directory, key), key)
+    return _recall(_path(_directory(cache_dir), key), key)
 
 
 def _count(

@@ -56,6 +56,11 @@ class Tokenize:
         return f"Tokenize({len(self._tokenizer):,} ids)"
 
     @property
+    def tokenizer(self) -> Any:
+        """The tokenizer itself."""
+        return self._tokenizer
+
+    @property
     def pad_token_id(self) -> int:
         """The tokenizer's pad id, else its end-of-text id."""
         pad = self._tokenizer.pad_token_id

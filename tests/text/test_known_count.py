@@ -1,0 +1,88 @@
+"""A stream whose text was counted before knows how many batches it has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from helpers_stream import BATCH_SIZE, SEQ_LEN, joined_rows, some_texts
+from helpers_time import Screen
+
+import tdstream
+from tdstream.totals import hint_of
+
+TEXTS = some_texts(120)
+BATCHES = len(joined_rows(TEXTS)) // BATCH_SIZE
+
+
+class Source:
+    """Texts from a function, which notes how many it has given."""
+
+    def __init__(self):
+        self.given = 0
+
+    def __call__(self):
+        for text in TEXTS:
+            self.given += 1
+            yield {"text": text, "other": "w7"}
+
+
+@pytest.fixture(autouse=True)
+def counts(tmp_path, monkeypatch):
+    """Keep counts in a directory of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def loader(tokenizer_dir, source, **options):
+    """Return the loader of a stream."""
+    options = {"seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, "tokenizer": tokenizer_dir, **options}
+    return tdstream.loader(source, **options)
+
+
+def count(tokenizer_dir, source, **options):
+    """Count a source."""
+    return tdstream.count(source, tokenizer_dir, progress=False, encoder="hf", **options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_counted_stream_has_a_total(tokenizer_dir, num_workers):
+    """The batches that come are those that were counted: in the bar, for a schedule, after a resume."""
+    counted = count(tokenizer_dir, Source(), seq_len=SEQ_LEN, batch_size=BATCH_SIZE)
+    assert counted.batches == BATCHES
+    run = loader(tokenizer_dir, Source(), num_workers=num_workers)
+    assert tdstream.steps(run, 2).total == 2 * BATCHES
+    screen = Screen()
+    bar = tdstream.progress(run, file=screen, mininterval=0)
+    assert len([bar.set_postfix(a=1) for _ in bar]) == BATCHES
+    shown = [re.search(r"\| (\d+)/(\S+) \[", line).groups() for line in screen.drawn]
+    assert {total for _, total in shown} == {str(BATCHES)}
+    assert sorted({int(done) for done, _ in shown}) == list(range(BATCHES + 1))
+    for _ in zip(range(10), run, strict=False):
+        pass
+    again = loader(tokenizer_dir, Source(), num_workers=num_workers)
+    again.load_state_dict(run.state_dict())
+    assert hint_of(again).done == 10
+
+
+def test_several_streams_give_an_estimate(tokenizer_dir):
+    """Two workers leave out a rest each."""
+    count(tokenizer_dir, Source())
+    hint = hint_of(loader(tokenizer_dir, Source(), num_workers=2))
+    assert (hint.kind, hint.total, hint.unit) == ("estimate", BATCHES, "batch")
+    ranked = loader(tokenizer_dir, Source(), dp_rank=0, dp_world_size=2)
+    assert (hint_of(ranked).kind, hint_of(ranked).total) == ("estimate", BATCHES // 2)
+
+
+def test_what_was_not_counted_is_not_known(tokenizer_dir):
+    """Nothing is looked at before there is any count, and then no more than the beginning."""
+    source = Source()
+    assert hint_of(loader(tokenizer_dir, source)) is None
+    assert source.given == 0
+    count(tokenizer_dir, Source(), text_field="other")
+    assert hint_of(loader(tokenizer_dir, source)) is None
+    assert source.given <= 17
+    other = loader(tokenizer_dir, source, text_field="other")  # 120 times one word and an end: 26 samples
+    assert (hint_of(other).kind, hint_of(other).total) == ("counted", 26 // BATCH_SIZE)
+    assert hint_of(loader(tokenizer_dir, source, text_field="other", cut="document")) is None
+    with pytest.raises(TypeError, match="no length"):
+        tdstream.steps(loader(tokenizer_dir, source), 1)
