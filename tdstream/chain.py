@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from tdstream.corpus.corpus_ends import corpus_ends, pad_id_of
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, plan_of
+from tdstream.corpus.window_counts import counts_of
 from tdstream.errors import ConfigError, CorpusError
 from tdstream.node import Node, ReaderNode
 from tdstream.nodes.document_chunks import DocumentChunks
@@ -108,11 +109,13 @@ def _stream(
 def _document(
     shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
+    how = DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len)
     return DocumentChunks(
         shards.open(),
         ends,
-        DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len),
-        pad_id=pad_id_of(shards.directory) if cut.pad_id is None else cut.pad_id,
+        how,
+        counts=counts_of(shards.directory, ends, how, documents or (0, ends.num_documents)),
+        pad_id=_pad_id(shards, cut),
         documents=documents,
         mark_ends=cut.documents,
     )
@@ -123,7 +126,11 @@ def _pack(shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[in
         raise CorpusError(f"{shards.directory} holds no tokens; there is nothing to pack.")
     options = PackOptions(seq_len=cut.seq_len, documents=documents or (0, ends.num_documents))
     plan = plan_of(shards.directory, ends, options)
-    return PackedDocuments(shards.open(), ends, plan, options, pad_id=pad_id_of(shards.directory))
+    return PackedDocuments(shards.open(), ends, plan, options, pad_id=_pad_id(shards, cut))
+
+
+def _pad_id(shards: ShardSource, cut: Cut) -> int:
+    return pad_id_of(shards.directory) if cut.pad_id is None else cut.pad_id
 
 
 _READERS = {"stream": _stream, "document": _document, "pack": _pack}

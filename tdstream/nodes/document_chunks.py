@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.window_counts import WindowCounts, count_windows, windows_of
 from tdstream.errors import CorpusError
 from tdstream.foresight import Foresight
 from tdstream.node import Rows, TokenStream
@@ -20,9 +21,7 @@ from tdstream.rows import MarkedRows, RowEnds
 from tdstream.state import differences, refuse
 from tdstream.windows import DocumentCut, Windows
 
-_BLOCK = 64  # documents
 _ROWS = 256  # windows that are looked for at once: more would not stay in the processor's cache
-_PIECE = _BLOCK * 8192  # documents that are counted at once
 
 Ints = NDArray[np.int64]
 
@@ -37,10 +36,7 @@ class DocumentChunks:
         pad_id: Stands at places behind a window's tokens.
         documents: (first, last): only documents first .. last - 1; None means all.
         mark_ends: Whether rows say where documents end.
-
-    Attributes:
-        dropped_documents: Documents that give no window, being too short.
-        dropped_tokens: Tokens that no window holds: of these documents, and of ends too short for a window.
+        counts: How many windows these documents have, if that is known, else they are counted.
 
     Raises:
         CorpusError: If there is no window at all.
@@ -57,14 +53,14 @@ class DocumentChunks:
         pad_id: int = 0,
         documents: tuple[int, int] | None = None,
         mark_ends: bool = False,
+        counts: WindowCounts | None = None,
     ) -> None:
         self.tokens, self.ends, self.cut, self.pad_id = tokens, ends, cut, pad_id
         self._padding: Rows = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
         self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
         self._first, self._last = (0, ends.num_documents) if documents is None else documents
         self._foresight = Foresight(self.locate)
-        self.dropped_documents = self.dropped_tokens = 0
-        self._firsts = np.concatenate([[0], np.cumsum(self._count(), dtype=np.int64)])  # [num_blocks + 1]
+        self.counts = counts or WindowCounts(count_windows(ends, cut, (self._first, self._last)))
         if len(self) == 0:
             raise CorpusError(
                 f"none of the {self._last - self._first:,} documents has the {max(cut.min_tail, 1):,} tokens "
@@ -76,7 +72,7 @@ class DocumentChunks:
 
     def __len__(self) -> int:
         """Windows of all documents."""
-        return int(self._firsts[-1])
+        return int(self.counts.firsts[-1])
 
     def read(self, indices: Ints) -> MarkedRows:
         """Return the windows at indices [n], as rows [n, seq_len + 1]."""
@@ -98,12 +94,14 @@ class DocumentChunks:
         return pieces[0] if len(pieces) == 1 else Windows.joined(pieces)
 
     def _locate(self, indices: Ints) -> Windows:
-        blocks = self._firsts.searchsorted(indices, side="right") - 1
-        firsts = self._first + blocks * _BLOCK
-        numbers = np.minimum(firsts[:, None] + np.arange(-1, _BLOCK), self._last - 1)  # [n, block + 1]
+        firsts, size = self.counts.firsts, self.counts.block
+        blocks = firsts.searchsorted(indices, side="right") - 1
+        own = (self._first + blocks * size)[:, None] + np.arange(-1, size)
+        numbers = np.minimum(own, self._last - 1)  # [n, block + 1]
         ends = self.ends.at(numbers.ravel()).reshape(numbers.shape)
-        upto = self._windows(np.diff(ends, axis=1), numbers[:, 1:]).cumsum(axis=1)  # [n, block]
-        inside = indices - self._firsts[blocks]  # among the block's windows
+        counts = windows_of(self.ends, self.cut, np.diff(ends, axis=1), numbers[:, 1:])
+        upto = counts.cumsum(axis=1)  # [n, block]
+        inside = indices - firsts[blocks]  # among the block's windows
         document = (upto <= inside[:, None]).sum(axis=1)
         rows = np.arange(len(indices))
         before = np.where(document > 0, upto[rows, document - 1], 0)
@@ -136,22 +134,3 @@ class DocumentChunks:
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
-
-    def _count(self) -> Ints:
-        """Return the windows of each block of documents, counted piece by piece."""
-        blocks = [np.empty(0, np.int64)]
-        for first in range(self._first, self._last, _PIECE):
-            last = min(first + _PIECE, self._last)
-            ends = self.ends.between(first, last)
-            lengths = np.diff(ends, prepend=self.ends.at(np.array([first - 1])))
-            windows = self._windows(lengths, np.arange(first, last))
-            kept = windows > 0
-            self.dropped_documents += int(len(kept) - kept.sum())
-            self.dropped_tokens += int(lengths.sum() - self.cut.held(lengths[kept]).sum())
-            blocks.append(np.add.reduceat(windows, np.arange(0, len(windows), _BLOCK)))
-        return np.concatenate(blocks)
-
-    def _windows(self, lengths: Ints, numbers: Ints) -> Ints:
-        """Return how many windows documents have, by their tokens and their numbers."""
-        text = lengths - (numbers < self.ends.num_ends)  # without the end-of-text token, if there is one
-        return np.where(self.cut.is_kept(text), self.cut.count(lengths), 0)

@@ -9,9 +9,10 @@ import pytest
 
 from helpers_documents import write_indexed
 from tdstream.chain import Cut, shard_chain
+from tdstream.corpus import window_counts
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.window_counts import WindowCounts, count_windows
 from tdstream.errors import CorpusError, StateError
-from tdstream.nodes import document_chunks
 from tdstream.nodes.document_chunks import DocumentChunks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
@@ -57,12 +58,13 @@ def rows_of(reader):
     return [row[:length].tolist() for row, length in zip(rows.tokens, rows.lengths, strict=True)]
 
 
-@pytest.mark.parametrize(("block", "piece"), [(1, 1), (3, 6), (3, 300), (128, 256)])
-def test_windows_are_found_whatever_the_blocks(monkeypatch, block, piece):
+@pytest.mark.parametrize(("block", "pieces"), [(1, 1), (3, 2), (3, 100), (64, 2)])
+def test_windows_are_found_whatever_the_blocks(monkeypatch, block, pieces):
     """In any order, from blocks that hold many documents, one, or none that gives a window."""
-    monkeypatch.setattr(document_chunks, "_BLOCK", block)
-    monkeypatch.setattr(document_chunks, "_PIECE", piece)
-    reader = DocumentChunks(Positions(), DocumentEnds.of(ENDS, TOTAL), DocumentCut(4, 4, 3))
+    monkeypatch.setattr(window_counts, "_BLOCKS", pieces)
+    ends, cut = DocumentEnds.of(ENDS, TOTAL), DocumentCut(4, 4, 3)
+    counts = WindowCounts(count_windows(ends, cut, (0, 40), block=block), block=block)
+    reader = DocumentChunks(Positions(), ends, cut, counts=counts)
     begins = ENDS - LENGTHS
     expected = [
         list(range(begin + first, min(begin + first + 5, begin + length)))
@@ -84,7 +86,8 @@ def test_what_is_dropped_is_counted():
     ends = DocumentEnds.of(np.array([3, 5, 14]), 16)
     reader = DocumentChunks(Positions(), ends, DocumentCut(4, 4, 2))
     assert rows_of(reader) == [[0, 1, 2], [5, 6, 7, 8, 9], [9, 10, 11, 12], [14, 15]]
-    assert (reader.dropped_documents, reader.dropped_tokens) == (1, 3)  # tokens 3 and 4; token 13
+    counts = reader.counts
+    assert (counts.dropped_documents, counts.dropped_tokens) == (1, 3)  # tokens 3 and 4; token 13
 
 
 def test_windows_of_many_documents_take_little_memory():
@@ -92,9 +95,36 @@ def test_windows_of_many_documents_take_little_memory():
     ends = DocumentEnds.of(np.arange(1, 300_001) * 2, 600_000)
     reader = DocumentChunks(Positions(), ends, DocumentCut(4, 4, 1))
     assert len(reader) == 300_000
-    assert reader._firsts.nbytes < 300_000 * 8 / 60
+    assert reader.counts.firsts.nbytes < 300_000 * 8 / 60
     rows = reader.read(np.array([299_999, 131_072, 0]))
     assert rows.tokens[:, :2].tolist() == [[599_998, 599_999], [262_144, 262_145], [0, 1]]
+
+
+def test_counts_of_many_documents_are_kept(make_reader, monkeypatch, tmp_path):
+    """And mapped, in each process; those of other windows or documents are others."""
+    plain = make_reader(cut="document")
+    expected = plain.read(np.arange(len(plain))).tokens.tolist()
+    monkeypatch.setattr(window_counts, "MANY_DOCUMENTS", 40)
+    made, count = [], window_counts.count_windows
+    monkeypatch.setattr(window_counts, "count_windows", lambda *given: made.append(given) or count(*given))
+    for _ in range(2):
+        reader = pickle.loads(pickle.dumps(make_reader(cut="document")))
+        assert reader.read(np.arange(len(reader))).tokens.tolist() == expected
+        assert reader.counts.dropped_documents == plain.counts.dropped_documents
+    assert len(made) == 1
+    assert len(make_reader(cut="document", stride=2)) > len(reader)
+    assert len(made) == 2
+    kept = sorted((tmp_path / f"corpus40-{TOTAL}" / ".tdstream").glob("windows-*.i8"))
+    assert [path.stat().st_size for path in kept] == [32, 32]
+    kept[0].write_bytes(bytes(8))
+    kept[1].write_bytes(bytes(8))
+    assert len(make_reader(cut="document")) == len(plain)
+    assert len(made) == 3
+    arrived = pickle.dumps(reader)
+    for path in kept:
+        path.unlink()
+    with pytest.raises(CorpusError, match="cannot be read any more"):
+        len(pickle.loads(arrived))
 
 
 @pytest.mark.parametrize("cut", ["document", "pack"])
