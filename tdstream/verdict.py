@@ -68,6 +68,19 @@ class Report:
         """One or more sentences: whether the loader is the bottleneck, by how much, and what to change."""
         if not self.steps:
             return "Nothing was measured: that needs a pass of at least two steps."
+        return self._on_steps() + self._on_start_up()
+
+    def _on_start_up(self) -> str:
+        """Say how long passes take to begin, where that is worth a word."""
+        whole = self.seconds + self.start_up_s
+        if self.start_up_s < _BOTTLENECK * whole:
+            return ""
+        return (
+            f" Besides, the first steps of passes took {_ms(self.start_up_s)} of {_ms(whole)} in all: workers "
+            f"start (persistent_workers=True keeps them), a shuffle buffer fills, a model compiles."
+        )
+
+    def _on_steps(self) -> str:
         waited = f"{100 * self.wait_share:.{0 if self.wait_share >= 0.0995 else 1}f} % of the time"
         if self.wait_share < _UNNOTICED:
             return f"The loader is not the bottleneck: the trainer waited for data {waited}."
@@ -95,7 +108,11 @@ def _gain(report: Report) -> str:
 
 def _advice(report: Report) -> list[str]:
     """Return what to change, the most useful first."""
-    advice = [] if report.feeding.tokenized else ["prepare the text first (tdstream prepare), once"]
+    advice = (
+        []
+        if report.feeding.tokenized
+        else ["prepare the text first, once (cache_dir=..., or tdstream prepare)"]
+    )
     workers = report.feeding.num_workers
     if workers is not None:
         advice.append(_about_workers(report, workers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers_time import Clock, slow
@@ -166,6 +168,12 @@ class TestVerdict:
         assert "larger batches" in report(0.003, 0.001, num_workers=0, cores=8).verdict
         assert "larger batches" not in report(0.03, 0.01, num_workers=0, cores=8).verdict
         assert "threads make the batches ahead" in report(0.3, 0.1, tokenized=True).verdict
+
+    def test_passes_that_begin_slowly(self):
+        """A tenth of the whole time is worth a word, less is not."""
+        slow_start = replace(report(0.001, 0.099), start_up_s=30.0)
+        assert "first steps of passes took 30 s of 40 s in all" in slow_start.verdict
+        assert "first steps" not in replace(slow_start, start_up_s=1.0).verdict
 
     def test_a_loop_that_only_reads(self):
         """Without any work there is no speed-up to speak of."""
