@@ -131,7 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code, 0.
     """
-    given = {name: getattr(arguments, name) for name in PrepareOptions.__dataclass_fields__}
+    flags = vars(arguments)  # not every option has a flag
+    given = {name: flags[name] for name in PrepareOptions.__dataclass_fields__ if name in flags}
     asked = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
     options = _placed(asked)
     check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
