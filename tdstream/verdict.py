@@ -76,8 +76,8 @@ class Report:
         if self.start_up_s < _BOTTLENECK * whole:
             return ""
         return (
-            f" Besides, the first steps of passes took {_ms(self.start_up_s)} of {_ms(whole)} in all: workers "
-            f"start (persistent_workers=True keeps them), a shuffle buffer fills, a model compiles."
+            f" Besides, the first steps of passes took {_ms(self.start_up_s)} of {_ms(whole)} in all: "
+            f"workers start (persistent_workers=True keeps them), a shuffle buffer fills, a model compiles."
         )
 
     def _on_steps(self) -> str:
