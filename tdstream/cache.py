@@ -18,7 +18,7 @@ from tdstream.topology import Topology
 
 def cut_of(cut: Cut, text: Text) -> Cut:
     """Return the cut with the tokenizer's own pad id, which a corpus does not know."""
-    if cut.cut != "document":
+    if cut.cut == "stream":
         return cut
     return replace(cut, pad_id=tokenize_with(text.tokenizer).pad_token_id)
 

@@ -5,28 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tdstream.chain import Chain, Cut, ordered, part
-from tdstream.errors import ConfigError
+from tdstream.corpus.pack_plan import PackOptions, plan_in_memory
 from tdstream.kinds import is_dataset
 from tdstream.node import ReaderNode
 from tdstream.nodes.document_chunks import DocumentChunks
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.memmap_reader import MemmapReader
+from tdstream.nodes.packed_documents import PackedDocuments
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.text.text_source import TextSource
 from tdstream.text.text_tokens import TextTokens
 from tdstream.text.tokenize import Tokenize
 from tdstream.text_options import Text, records_of
 from tdstream.windows import DocumentCut
-
-
-def check_memory_cut(cut: Cut) -> None:
-    """Refuse what text in memory cannot be cut into.
-
-    Raises:
-        ConfigError: If it is cut="pack", whose plan is kept on disk.
-    """
-    if cut.cut == "pack":
-        raise ConfigError('cut="pack" keeps its plan on disk, beside a corpus. Pass cache_dir=...')
 
 
 def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet: bool) -> Chain:
@@ -51,8 +42,7 @@ def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet
 
 
 def memory_tokenizer(text: Text, cut: Cut) -> Tokenize:
-    """Return what makes tokens of the text; wrong arguments are refused here already."""
-    check_memory_cut(cut)
+    """Return what makes tokens of the text."""
     return tokenize_with(text.tokenizer, encoder=text.encoder, strips=cut.cut == "document")
 
 
@@ -61,5 +51,9 @@ def _reader(tokens: TextTokens, tokenize: Tokenize, cut: Cut) -> ReaderNode:
         how = DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len)
         pad_id = tokenize.pad_token_id
         return DocumentChunks(tokens.open(), tokens.ends(), how, pad_id=pad_id, mark_ends=cut.documents)
+    if cut.cut == "pack":
+        ends, pad_id = tokens.ends(), tokenize.pad_token_id
+        options = PackOptions(seq_len=cut.seq_len, documents=(0, ends.num_documents))
+        return PackedDocuments(tokens.open(), ends, plan_in_memory(ends, options), options, pad_id=pad_id)
     reader = MemmapReader(tokens, seq_len=cut.seq_len, stride=cut.stride)
     return DocumentMarks(reader, tokens.ends()) if cut.documents else reader

@@ -27,7 +27,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from tdstream.corpus.locks import take_lock
-from tdstream.errors import ConfigError, SourceError, StateError
+from tdstream.errors import SourceError, StateError
 from tdstream.preparation import cached
 from tdstream.text.tokenize import Tokenize
 
@@ -101,6 +101,23 @@ def test_single_documents(tokenizer_dir, name, options):
     assert sorted(found) == sorted(expected) != found
 
 
+def said(batches):
+    """Return all that batches say, as lists."""
+    return [
+        {name: value.tolist() for name, value in batch.items() if name != "max_seqlen"} for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("cut", ["stream", "document", "pack"])
+def test_documents_are_the_same_from_memory_and_from_a_corpus(tokenizer_dir, cut):
+    """With the ids and places of documents, padding included."""
+    options = {"documents": True, "cut": cut, "batch_size": 3}
+    found = said(build("list", TEXTS, tokenizer_dir, **options))
+    assert found == said(build("cached list", TEXTS, tokenizer_dir, **options))
+    assert {"document_ids", "position_ids", "cu_seqlens"} <= found[0].keys()
+    assert ("attention_mask" in found[0]) == (cut != "stream")
+
+
 def test_padding_is_the_tokenizers_own(tokenizer_dir):
     """A tokenizer with a pad token: all kinds fill with it, and labels do not depend on it."""
     from transformers import AutoTokenizer
@@ -109,6 +126,9 @@ def test_padding_is_the_tokenizers_own(tokenizer_dir):
     tokenizer.pad_token = "w5"  # noqa: S105 - a word
     for name in ("list", "cached list", "function"):
         batch = next(iter(build(name, ["w2 w3 w5"], tokenizer, cut="document", batch_size=1)))
+        if name != "function":
+            packed = next(iter(build(name, ["w2 w3 w5"], tokenizer, cut="pack", batch_size=1)))
+            assert packed["input_ids"].tolist() == batch["input_ids"].tolist()
         assert batch["input_ids"].tolist() == [[2, 3, 5, 0, 5, 5, 5, 5]]
         assert batch["labels"].tolist() == [[3, 5, 0, -100, -100, -100, -100, -100]]
 
@@ -177,12 +197,10 @@ def test_a_long_tokenization_shows_a_bar(tokenizer_dir, monkeypatch, capfd):
     assert "/400" in capfd.readouterr().err
 
 
-def test_bad_records_and_cuts_of_a_list(tokenizer_dir):
-    """A record without text is named; cut="pack" needs a corpus."""
+def test_bad_records_of_a_list(tokenizer_dir):
+    """A record without text is named."""
     with pytest.raises(SourceError, match="record 1 of a stream has no field 'text'"):
         len(tdstream.build([{"text": "w2"}, {"body": "w3"}], tokenizer=tokenizer_dir))
-    with pytest.raises(ConfigError, match=r'cut="pack".*cache_dir'):
-        build("list", TEXTS, tokenizer_dir, cut="pack")
 
 
 def test_a_corpus_is_prepared_once(tokenizer_dir, monkeypatch, caplog):
