@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdstream.corpus.staging import check_output
 from tdstream.preparation.options import ENCODERS, PrepareOptions
-from tdstream.preparation.torchless import leave_torch_out
+from tdstream.preparation.own_process import settle_in
 from tdstream.topology import resolve_topology
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
-        leave_torch_out()
+        settle_in()
     from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.merging import merge_all  # noqa: PLC0415

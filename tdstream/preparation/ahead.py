@@ -65,6 +65,7 @@ class Ahead(Generic[Item]):
         try:
             for item in self._items:
                 self._queue.put(item)
+                del item  # It may be large, and the next one takes its time.
                 if self._stopped.is_set():
                     break
         except BaseException as error:  # It is raised where the items are taken.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tdstream.preparation.ahead import Ahead
 from tdstream.preparation.counts import Documents
 from tdstream.preparation.documents import ends_with_eos, which_hold, with_eos
-from tdstream.preparation.encoder import Encoder
+from tdstream.preparation.encoder import Encoded, Encoder
 from tdstream.preparation.ledger import Block
 from tdstream.preparation.records import TextBatch
 
@@ -29,6 +29,9 @@ class Tokens:
     """Whether each holds the end-of-text token in its own text, shape [num_documents]."""
 
 
+_NOTHING = Tokens(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
+
 def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> Tokens:
     """Encode the texts of a batch.
 
@@ -37,9 +40,16 @@ def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> Tokens:
         texts: Documents; there may be none.
         eos_token_id: The id to put behind each.
     """
-    if not texts:
-        return Tokens(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
-    encoded = encoder.encode(texts)
+    return tokens_of(encoder.encode(texts), eos_token_id) if texts else _NOTHING
+
+
+def tokens_of(encoded: Encoded, eos_token_id: int) -> Tokens:
+    """Return encoded documents as tokens.
+
+    Args:
+        encoded: Some documents.
+        eos_token_id: The id to put behind each.
+    """
     ids = with_eos(encoded, eos_token_id).astype(np.uint32, copy=False)
     return Tokens(ids, ends_with_eos(encoded), which_hold(encoded, eos_token_id))
 
@@ -72,10 +82,16 @@ class Overlapped:
             encoder: What encodes.
             eos_token_id: The id to put behind each document.
         """
+
+        def encoded(batch: TextBatch) -> Block:
+            if not batch.texts:
+                return block_of(batch, _NOTHING)
+            ids = encoder.encode(batch.texts)
+            batch.texts.clear()  # They are not needed any more, and what follows copies the ids.
+            return block_of(batch, tokens_of(ids, eos_token_id))
+
         self._read = Ahead(batches)
-        self._encoded = Ahead(
-            block_of(batch, tokenize(encoder, batch.texts, eos_token_id)) for batch in self._read
-        )
+        self._encoded = Ahead(map(encoded, self._read))  # A generator would hold what it has handed out.
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._encoded)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +59,16 @@ class CodePoints:
 
     def _may_hold(self, text: str) -> bool:
         """Return whether any character begins with the same byte as one of the set, in UTF-8."""
-        return bool(text.encode("utf-8", "surrogatepass").translate(None, self._harmless))
+        parts = (part.encode("utf-8", "surrogatepass") for part in _parts(text))
+        return any(part.translate(None, self._harmless) for part in parts)
 
     def _holds(self, text: str) -> bool:
-        slices = (text[begin : begin + _SLICE] for begin in range(0, len(text), _SLICE))
-        return any(bool(self._table[_codes(part)].any()) for part in slices)
+        return any(bool(self._table[_codes(part)].any()) for part in _parts(text))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a text in parts, so that there is no other copy of all of a long one."""
+    return (text[begin : begin + _SLICE] for begin in range(0, len(text), _SLICE))
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

@@ -187,6 +187,7 @@ def _write(
     for block in blocks:
         _write_block(block, writer, ledger, held_out)
         observer.advance(block.num_records, ledger.counts + held_out.counts)
+        del block  # It may be large, and the next one takes its time.
 
 
 def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:

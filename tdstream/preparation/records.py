@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.segments import Place, Runs, Share, rows_of
 from tdstream.preparation.tables import Table
 
+_SLICE = 1 << 20  # Characters encoded at once.
 _MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
 
 
@@ -102,10 +103,7 @@ class TextSource:
         left = None if self._share.limit is None else self._share.limit - self._num_records
         for segment in range(self.begin.segment, self._share.end_segment):
             skip = self.begin.row if segment == self.begin.segment else 0
-            for place, table in self._tables_of(segment, skip, left):
-                left = None if left is None else left - table.num_rows
-                yield from _pieces(self._batch(table, place))
-                self._num_records += table.num_rows
+            left = yield from self._batches_of(segment, skip, left)
 
     def close(self) -> None:
         """Give the stream up."""
@@ -119,22 +117,28 @@ class TextSource:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tables_of(self, segment: int, skip: int, left: int | None) -> Iterator[tuple[Place, Table]]:
-        """Yield tables of at most batch_size records, at most ``left`` records in all, and their places."""
+    def _batches_of(
+        self, segment: int, skip: int, left: int | None
+    ) -> Generator[TextBatch, None, int | None]:
+        """Yield the texts of a segment behind its first records, and return how many may still be read."""
         if left == 0 or self._runs is None:
-            return
+            return left
         self._tables, self._ended = self._runs.tables(segment, self._options.batch_size), False
         row = 0
         while left is None or left > 0:
             table = self._next()
             if table is None:
                 self._ended = True
-                return
-            unread = table.slice(max(skip - row, 0), left)
-            if unread.num_rows:
-                yield Place(segment, max(skip, row)), unread
-                left = None if left is None else left - unread.num_rows
-            row += table.num_rows
+                break
+            first, row = max(skip - row, 0), row + table.num_rows
+            unread = table.slice(first, left)
+            num_records = unread.num_rows
+            pieces = _pieces(self._batch(unread, Place(segment, max(skip, row - table.num_rows))))
+            del table, unread  # The texts are copies.
+            yield from pieces if num_records else ()
+            left = None if left is None else left - num_records
+            self._num_records += num_records
+        return left
 
     def _next(self) -> Table | None:
         try:
@@ -206,10 +210,16 @@ def _pieces(batch: TextBatch) -> Iterator[TextBatch]:
         end = batch.num_records if stop == len(batch.texts) else int(batch.rows[stop])
         place = Place(batch.begin.segment, batch.begin.row + begin)
         rows, sizes = batch.rows[first:stop] - begin, batch.sizes[first:stop]
-        yield TextBatch(batch.texts[first:stop], end - begin, place, rows, sizes)
+        yield TextBatch(_taken(batch.texts, first, stop), end - begin, place, rows, sizes)
         first, begin = stop, end
     if not batch.texts:
         yield batch
+
+
+def _taken(texts: list[str], first: int, stop: int) -> list[str]:
+    """Return some texts, and leave empty ones where they were, so that nothing else holds them."""
+    taken, texts[first:stop] = texts[first:stop], [""] * (stop - first)
+    return taken
 
 
 def _sizes(values: list[Any]) -> NDArray[np.int64] | None:
@@ -217,10 +227,15 @@ def _sizes(values: list[Any]) -> NDArray[np.int64] | None:
     if not all(type(value) is str for value in values):
         return None
     try:
-        sizes = [len(value) if value.isascii() else len(value.encode()) for value in values]
+        sizes = [len(value) if value.isascii() else _size(value) for value in values]
     except UnicodeEncodeError:
         return None
     return np.array(sizes, np.int64)
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text in UTF-8, without a copy of all of a long one."""
+    return sum(len(text[begin : begin + _SLICE].encode()) for begin in range(0, len(text), _SLICE))
 
 
 def _fault(value: object) -> str:

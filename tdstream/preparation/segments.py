@@ -6,7 +6,6 @@ import gc
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,6 +69,7 @@ class Segments:
         """
         num_files = int(stream.num_shards) if hasattr(stream, "shard") else 1
         self._stream = stream
+        self._reading: Any = None
         self.count = min(num_files, max(_MOST, at_least))
         """Number of segments."""
         self._rows: dict[int, int] = {}
@@ -88,17 +88,16 @@ class Segments:
             batch_size: Records of each table but the last one.
         """
         # Arrow tables, not Python records: nothing is converted but the text, and nothing is decoded twice.
-        with closing(self._open(number).with_format("arrow").iter(batch_size)) as tables:
-            for table in tables:
-                yield ArrowTable(table)
+        self._reading = self._open(number).with_format("arrow").iter(batch_size)
+        return map(ArrowTable, self._reading)  # A generator would hold what it has handed out.
 
-    def leave(self, tables: Any) -> None:
+    def leave(self, tables: Any) -> None:  # noqa: ARG002 - it is what was opened last
         """Stop reading a segment before its end.
 
         Args:
             tables: What `tables` returned.
         """
-        abandon(tables)
+        abandon(self._reading)
 
     def _open(self, number: int) -> Any:
         if self.count == 1:

@@ -19,8 +19,8 @@ from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, unpacked
 
 PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from tdstream.preparation.torchless import leave_torch_out; "
-    "sys.argv[2:] == ['without_torch'] and leave_torch_out(); "
+    "from tdstream.preparation.own_process import settle_in; "
+    "sys.argv[2:] == ['without_torch'] and settle_in(); "
     "from tdstream.preparation.worker import serve; serve(int(sys.argv[1]))"
 )
 """What a worker's interpreter runs; its arguments are a connection's descriptor and "without_torch" or ""."""

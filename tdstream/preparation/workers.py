@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -137,12 +138,14 @@ class Pool:
 
     def _send(self) -> None:
         try:
-            for number, batch in enumerate(self._read):
+            turns = cycle(self._workers)
+            for batch in self._read:
                 self._sent.put(replace(batch, texts=[]))
                 if self._stopped.is_set():
                     break
                 with suppress(OSError):  # It has ended; the answer that is missing says how.
-                    self._workers[number % len(self._workers)].connection.send(batch.texts)
+                    next(turns).connection.send(batch.texts)
+                del batch  # It may be large, and the next one takes its time.
         except BaseException as error:  # It is raised where the blocks are taken.
             self._error = error
         finally:

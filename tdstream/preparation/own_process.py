@@ -1,0 +1,49 @@
+"""Keep a process that only prepares small and quick to begin."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from importlib import import_module
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # Of glibc's mallopt.
+_LARGE = 1 << 20
+
+
+def settle_in() -> None:
+    """Leave torch out and give memory back at once. Only for a process of our own, never for a caller's.
+
+    Call it before pyarrow, datasets and transformers are imported.
+    """
+    _give_memory_back()
+    _leave_torch_out()
+
+
+def _give_memory_back() -> None:
+    """Let what is large be mapped by itself, and unmapped when it is freed, instead of leaving holes.
+
+    glibc learns to keep ever larger pieces, and Arrow keeps all: some 100 MB, or twice the longest document.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # Other C libraries than glibc do without it.
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        mallopt(_M_ARENA_MAX, 2)
+
+
+def _leave_torch_out() -> None:
+    """Import datasets and transformers in such a way that they find no torch, unless it is there already.
+
+    They import it where they can, which takes seconds and 200 MB; reading and tokenizing text needs none of
+    it. They do not look for it again.
+    """
+    if "torch" in sys.modules:
+        return
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # That no model can be used without it.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        for name in ("datasets", "transformers.utils"):
+            import_module(name)
+    finally:
+        del sys.modules["torch"]
