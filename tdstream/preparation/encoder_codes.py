@@ -33,6 +33,18 @@ class CodePoints:
         points._index()
         return points
 
+    @classmethod
+    def all_but(cls, codes: Iterable[int]) -> CodePoints:
+        """Return all code points but some.
+
+        Args:
+            codes: Those that are not in the set.
+        """
+        points = cls(codes)
+        np.logical_not(points._table, out=points._table)
+        points._index()
+        return points
+
     def ranges(self) -> list[tuple[int, int]]:
         """Return the first and last code points of the runs in the set, in ascending order."""
         edges = np.flatnonzero(np.diff(self._table, prepend=False, append=False))

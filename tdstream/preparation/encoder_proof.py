@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tdstream.preparation.encoder import Encoded, Encoder
-from tdstream.preparation.encoder_codes import NUM_CODES, CodePoints
+from tdstream.preparation.encoder_codes import CodePoints
 from tdstream.preparation.encoder_fast import EncoderFailedError, failures_named
 from tdstream.preparation.encoder_nasty import PLAIN, alone, around, groups_of, nasty_texts
 from tdstream.preparation.encoder_verdicts import Verdict
@@ -17,7 +17,7 @@ PROOF_VERSION = 2
 """Counts the changes of what is tested; a verdict of another version is not believed."""
 MAX_FAILING = 20_000
 """Code points on which an encoder may fail and still be of use."""
-_BATCH = 2000
+_BATCH = 250
 
 Contest: TypeAlias = tuple[Encoder, Encoder]
 """An encoder in doubt, and the one that is right."""
@@ -46,8 +46,7 @@ def prove(contests: list[Contest], texts: list[str], codes: Iterable[int]) -> Ve
         return Verdict(ok=False, why=str(reason))
     except EncoderFailedError as failure:
         return Verdict(ok=False, why=f"it raises {failure}")
-    untested = set(range(NUM_CODES)).difference(tested)
-    ranges = CodePoints(trial.failing | untested).ranges()
+    ranges = CodePoints.all_but(set(tested) - trial.failing).ranges()
     return Verdict(ok=True, failing=tuple(ranges), num_failed=len(trial.failing))
 
 

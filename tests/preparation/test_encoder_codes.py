@@ -45,3 +45,10 @@ class TestCodePoints:
         codes += [ord(char) for text in texts[:2] for char in text[:1]]
         right = [place for place, text in enumerate(texts) if {ord(char) for char in text} & set(codes)]
         assert CodePoints(codes).holders(texts) == right
+
+
+def test_all_but_some() -> None:
+    """The complement holds everything else, and finds it in texts."""
+    points = CodePoints.all_but([ord("a"), ord("b"), 0x10FFFF])
+    assert points.ranges() == [(0, ord("a") - 1), (ord("c"), 0x10FFFE)]
+    assert points.holders(["ab", "abc", "", "\u00e9", "\U0010ffff"]) == [1, 3]

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -75,6 +76,32 @@ class TestAhead:
         for _ in range(2):
             with pytest.raises(SourceError, match="broken"):
                 next(ahead)
+
+    def test_it_keeps_nothing(self) -> None:
+        """What was taken is not held any more, behind a stage either, while the next one is made."""
+
+        class Large:
+            """Something that one can refer to weakly."""
+
+        made: list[weakref.ref[Large]] = []
+        wanted = threading.Event()
+
+        def make(number: int) -> Large:
+            if number == 2:
+                assert wanted.wait(60)
+            large = Large()
+            made.append(weakref.ref(large))
+            return large
+
+        ahead = Ahead(map(id, Ahead(map(make, range(3)))))
+        next(ahead), next(ahead)
+        deadline = time.monotonic() + 60
+        while any(large() is not None for large in made) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kept = [large() for large in made]
+        wanted.set()
+        ahead.close()
+        assert kept == [None, None]
 
     def test_close(self) -> None:
         """Closing stops the thread and closes what it reads, wherever they are."""
@@ -288,6 +315,16 @@ class TestProcesses:
 
 class TestPieces:
     """Batches that hold much text."""
+
+    def test_a_piece_is_held_by_nothing_else(self) -> None:
+        """When a piece has been handed out, the batch that it was part of does not hold its texts."""
+        long = "x" * (records._MOST_BYTES - 1)
+        whole = batch(0, long + "a", long + "b", "c")
+        pieces = records._pieces(whole)
+        first = next(pieces)
+        assert (len(first.texts), whole.texts) == (1, ["", long + "b", "c"])
+        assert [len(piece.texts) for piece in pieces] == [1, 1]
+        assert whole.texts == ["", "", ""]
 
     def test_they_are_divided(
         self, tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
