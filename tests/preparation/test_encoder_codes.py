@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tdstream.preparation.encoder_codes import CodePoints
@@ -39,6 +39,7 @@ class TestCodePoints:
         points = CodePoints([0x4E01])
         assert points.holders(["\u4e00" * 2_500_000 + "\u4e01", "\u4e00" * 2_500_000]) == [0]
 
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # A busy machine is no fault.
     @given(codes=st.lists(st.integers(0, 0x10FFFF), max_size=5), texts=st.lists(ANY_TEXT, max_size=5))
     def test_any_texts(self, codes: list[int], texts: list[str]) -> None:
         """It finds what looking at every character finds."""
