@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="field that holds the text; a dot goes inside of a field (meta.title), commas join several "
         "(title,text) by an empty line",
     )
+    flag("--strip", action="store_true", help="leave out white space at both ends of a text")
     flag("--lines", action="store_true", help="text files: one document per line, not per file")
     flag("--output_path", type=Path, default=Path(DEFAULT_OUTPUT), help="directory for the corpus")
     flag(

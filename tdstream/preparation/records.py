@@ -130,11 +130,10 @@ class TextSource:
             if table is None:
                 self._ended = True
                 break
-            first, row = max(skip - row, 0), row + table.num_rows
-            unread = table.slice(first, left)
-            num_records = unread.num_rows
-            pieces = _pieces(self._batch(unread, Place(segment, max(skip, row - table.num_rows))))
-            del table, unread  # The texts are copies.
+            first, place, row = max(skip - row, 0), Place(segment, max(skip, row)), row + table.num_rows
+            table = table.slice(first, left)
+            num_records, pieces = table.num_rows, _pieces(self._batch(table, place))
+            del table  # The texts are copies.
             yield from pieces if num_records else ()
             left = None if left is None else left - num_records
             self._num_records += num_records
@@ -234,7 +233,7 @@ def _sizes(values: list[Any]) -> NDArray[np.int64] | None:
 
 
 def _size(text: str) -> int:
-    """Return the bytes of a text in UTF-8, without a copy of all of a long one."""
+    """Return the bytes of a text in UTF-8; no copy of all of a long one is made."""
     return sum(len(text[begin : begin + _SLICE].encode()) for begin in range(0, len(text), _SLICE))
 
 

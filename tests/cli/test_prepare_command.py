@@ -17,9 +17,10 @@ import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
-from tdstream.cli.prepare import whole_number
+from tdstream.cli.prepare import add_arguments, whole_number
 from tdstream.corpus.meta import CorpusMeta, read_meta
 from tdstream.corpus.writer import CorpusWriter
+from tdstream.preparation.options import PrepareOptions
 
 SCRIPT = Path(__file__).parents[2] / "prepare" / "fineweb_edu.py"
 
@@ -372,3 +373,16 @@ def test_a_process_of_its_own_does_without_torch(tmp_path: Path, tokenizer_dir: 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     assert "torch" not in done.stderr.lower()
+
+
+def test_every_option_has_its_flag() -> None:
+    """What a preparation can be told, the command can be told, with the same default."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    flags = vars(parser.parse_args([]))
+    defaults = {name: field.default for name, field in PrepareOptions.__dataclass_fields__.items()}
+    assert flags.keys() == defaults.keys()
+    others = {"data_files", "output_path"}
+    assert {name: flags[name] for name in flags.keys() - others} == {
+        name: defaults[name] for name in defaults.keys() - others
+    }
