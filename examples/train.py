@@ -3,6 +3,7 @@
 python examples/train.py --tiny
 python examples/train.py --data data/corpus --output_dir runs/first --epochs 2
 torchrun --standalone --nproc_per_node=2 examples/train.py --data texts.jsonl --tokenizer gpt2
+python examples/train.py --data some/dataset --streaming --tokenizer gpt2 --max_steps 1000
 
 Kill it whenever you like and start it again: with --resume auto, the default, it goes on behind its last
 checkpoint, and its losses are those of a run that was never interrupted.
