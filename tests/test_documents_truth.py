@@ -50,7 +50,7 @@ def check(batch: dict[str, Any], rows: list[Row], shift: int = 1, padding: int =
         assert batch["attention_mask"] == [[int(place is not None) for place in row[:width]] for row in rows]
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(corpora(), st.integers(1, 9), st.integers(1, 3), st.sampled_from(["next", "same"]), st.integers(1, 10))
 @example(THREE_ROWS_TWO_SHARDS, 3, 2, "next", 3)
 @example(THREE_ROWS_TWO_SHARDS, 3, 1, "same", 4)
@@ -65,7 +65,7 @@ def test_the_plain_cut_says_where_documents_are(corpus, seq_len, batch_size, lab
         check(batch, [list(stream[first : first + seq_len + 1]) for first in firsts], labels == "next")
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(corpora(), st.integers(1, 9), st.integers(1, 3), st.data())
 def test_windows_of_documents_say_where_they_end(corpus, seq_len, batch_size, data):
     """Each row is a stretch of one document, in order, with padding behind it."""
@@ -99,7 +99,7 @@ def walked(corpus: Corpus, seq_len: int, min_tail: int) -> Iterator[Row]:
             yield [*window, document[first + seq_len]] if follows else [*window, *padding]
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(corpora(), st.integers(1, 9), st.sampled_from(["next", "same"]))
 @example(THREE_ROWS_TWO_SHARDS, 3, "next")
 def test_packed_rows_hold_whole_documents(corpus, seq_len, labels):

@@ -39,7 +39,7 @@ def test_a_whole_epoch_in_order_is_all_samples(corpora: Corpora, name: str) -> N
         assert ranks.loop() == [(number,) for number in range(NUM_SAMPLES)]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 @given(name=kinds, before=geometries, cut=st.sampled_from(CUTS), after=geometries, order=orders)
 def test_a_run_goes_on_under_another_geometry(
     corpora: Corpora, name: str, before: Geometry, cut: str, after: Geometry, order: str
@@ -50,7 +50,7 @@ def test_a_run_goes_on_under_another_geometry(
     finish(corpus, after, log, state, order, **options)
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(
     name=kinds,
     chain=st.lists(geometries, min_size=3, max_size=4),
