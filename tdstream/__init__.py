@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
     from tdstream.loader import Loader
     from tdstream.make_loader import loader
     from tdstream.meter import DataMeter
+    from tdstream.mixture import Mixture
     from tdstream.pipeline import Pipeline
     from tdstream.portable import position_of
     from tdstream.preparation.result import PrepareResult
@@ -47,6 +48,7 @@ __all__ = [
     "LazyPipeline",
     "LiveLoader",
     "Loader",
+    "Mixture",
     "OutputError",
     "Pipeline",
     "PrepareResult",
@@ -78,6 +80,7 @@ _HOMES = {
     "LazyPipeline": "tdstream.lazy",
     "LiveLoader": "tdstream.live_loader",
     "Loader": "tdstream.loader",
+    "Mixture": "tdstream.mixture",
     "OutputError": "tdstream.errors",
     "Pipeline": "tdstream.pipeline",
     "PrepareResult": "tdstream.preparation.result",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from tdstream.cache import corpus_in_cache, cut_of
-from tdstream.chain import Chain, Cut, shard_chain
+from tdstream.chain import Cut, shard_chain
 from tdstream.document_fields import document_fields
+from tdstream.errors import ConfigError
 from tdstream.kinds import kind_of
 from tdstream.lazy import LazyPipeline
 from tdstream.live import live_pipeline
 from tdstream.memory import memory_chain, memory_tokenizer
+from tdstream.mixing import mixture_node
+from tdstream.mixture import Mixture
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
@@ -23,7 +27,7 @@ from tdstream.topology import resolve_topology
 from tdstream.views import View
 
 Source = str | Path | View | Any
-"""What `build` takes: the directory of a corpus, or a part of it; or text."""
+"""What `build` takes: the directory of a corpus, or a part of it; a mixture of several; or text."""
 
 
 def build(
@@ -52,6 +56,7 @@ def build(
     dtype: DTypeLike | None = None,
     labels: str = "next",
     tail: str = "drop",
+    source_id: bool = False,
     strict: bool = True,
     dp_rank: int | None = None,
     dp_world_size: int | None = None,
@@ -59,10 +64,11 @@ def build(
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or text: a
-            list of texts or a `datasets.Dataset`, tokenized into memory at the first need; a
-            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or anything
-            that can be iterated over again and again, tokenized on the fly.
+        source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or several of
+            them, name -> (source, weight), whose samples are mixed in these shares; or a `Mixture`. Or text:
+            a list of texts or a `datasets.Dataset`, tokenized into memory at the first need; a
+            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or
+            anything that can be iterated over again and again, tokenized on the fly.
         tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
         text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
         kind: What the source is to be taken for: "corpus", "memory", "cache" or "stream"; None decides by
@@ -98,8 +104,10 @@ def build(
             that shift them inside, as those of transformers do.
         tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
             beginning.
+        source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source.
         strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than
-            streams), and states of other data or settings. False lets streams be empty, and warns.
+            streams), states of other data or settings, and mixtures of tokenizers. False lets streams be
+            empty, and warns.
         dp_rank: This process's data-parallel rank; default torch.distributed's, else RANK, else 0.
         dp_world_size: The number of data-parallel ranks; given together with dp_rank.
 
@@ -134,7 +142,8 @@ def build(
         tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer,
         num_proc=num_proc,
     )  # fmt: skip
-    found = kind_of(source, kind, cache_dir=cache_dir)
+    mixture = Mixture(source) if isinstance(source, Mapping) else source
+    found = "mixture" if isinstance(mixture, Mixture) else kind_of(source, kind, cache_dir=cache_dir)
     if found == "stream":
         return live_pipeline(
             source, text, how, batch_size=batch_size, labels=labels, tail=tail, topology=topology,
@@ -148,10 +157,14 @@ def build(
     )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
 
-    def dealt(chain: Chain) -> Pipeline:
+    def dealt(chain: tuple[Any, ...]) -> Pipeline:
         splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
         return Pipeline(chain, splitter, collate, strict=strict)
 
+    if isinstance(mixture, Mixture):
+        return dealt((mixture_node(mixture, how, dtype=dtype, strict=strict, source_id=source_id),))
+    if source_id:
+        raise ConfigError("source_id numbers the sources of a mixture, and this is one source. Leave it out.")
     if found == "memory":
         tokenize, quiet = memory_tokenizer(text, how), topology.dp_rank > 0
         return LazyPipeline(lambda: dealt(memory_chain(source, text, tokenize, how, quiet=quiet)))

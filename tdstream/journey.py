@@ -8,10 +8,10 @@ batches left out. So a few numbers say which samples any step had, or will have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-Left = Callable[[int, int], int]  # (position, G) -> global batches to the end of the epoch
+from tdstream.lengths import EpochLengths, advance, as_lengths, global_batches
 
 _MAX_LEGS = 24  # that a state keeps; older ones are forgotten, and their steps can no longer be located
 
@@ -32,14 +32,17 @@ class Journey:
     """The steps of a run: what has been handed out, and where the next pass begins.
 
     Args:
-        num_samples: N, positions of an epoch.
+        num_samples: N, positions of an epoch; or what tells them of each epoch.
         global_batch: G, samples of a step over all ranks.
         wrap: Whether an epoch's last incomplete global batch is filled, not left out.
         batch_size: B, samples of a step on one rank; only noted, to tell later which rank had what.
     """
 
-    def __init__(self, *, num_samples: int, global_batch: int, wrap: bool, batch_size: int = 0) -> None:
-        self.num_samples, self.global_batch, self.wrap = num_samples, global_batch, wrap
+    def __init__(
+        self, *, num_samples: int | EpochLengths, global_batch: int, wrap: bool, batch_size: int = 0
+    ) -> None:
+        self.lengths = as_lengths(num_samples)
+        self.global_batch, self.wrap = global_batch, wrap
         self.batch_size = batch_size
         self.step = 0
         self.batches_done = 0
@@ -68,20 +71,18 @@ class Journey:
     @property
     def complete(self) -> bool:
         """Whether this place's epoch has nothing left, by the geometry that served it or by this one."""
-        return 0 in (
-            self._left(self._place[1], self._served_by),
-            self._left(self._place[1], self.global_batch),
-        )
+        return 0 in (self.left_at(self._place, self._served_by), self.left_at(self._place, self.global_batch))
 
     @property
     def left(self) -> int:
         """Global batches from this place to the end of its epoch."""
-        return 0 if self.complete or self._empty else self._left(self._place[1], self.global_batch)
+        return 0 if self.complete or self._empty else self.left_at(self._place, self.global_batch)
 
     @property
     def num_batches(self) -> int:
         """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
-        return self._left(0, self.global_batch) if self._begins else self.batches_done + self.left
+        following = (self._next_place()[0], 0)
+        return self.left_at(following, self.global_batch) if self._begins else self.batches_done + self.left
 
     @property
     def behind(self) -> int:
@@ -142,12 +143,12 @@ class Journey:
         if count == 0:
             return
         start, since = self._skip_from()
-        beyond = count - self._left(start[1], self.global_batch)
+        beyond = count - self.left_at(start, self.global_batch)
         if self._chosen is not None and self._running and not self.complete and beyond >= 0:
             start = since = (self._chosen, 0)  # behind the running epoch comes the chosen one
             count, self._chosen = beyond, None
         self.batches_done = self.batches_done if start == self._place else 0
-        target = _locate(Leg(0, *start, self.global_batch), count, self._left)
+        target = advance(self.lengths, start, count, self.global_batch, wrap=self.wrap)
         same = target[0] == start[0]
         self.batches_done = self.batches_done + count if same else target[1] // self.global_batch
         self._running = self._running and target[0] == self._place[0]
@@ -231,19 +232,11 @@ class Journey:
 
     def _along(self, leg: Leg, step: int) -> Leg:
         """Return the place of a step on a leg, as a leg that begins there."""
-        place = _locate(leg, step - leg.step, self._left)
+        start, steps = (leg.epoch, leg.position), step - leg.step
+        place = advance(self.lengths, start, steps, leg.global_batch, wrap=self.wrap)
         return leg._replace(step=step, epoch=place[0], position=place[1])
 
-    def _left(self, position: int, global_batch: int) -> int:
-        """Return the global batches from a position to the end of an epoch."""
-        samples = max(self.num_samples - position, 0)
-        return -(-samples // global_batch) if self.wrap else samples // global_batch
-
-
-def _locate(leg: Leg, steps: int, left: Left) -> tuple[int, int]:
-    """Return the epoch and position at which a leg is after some steps; at an end, the next begin."""
-    first, whole = left(leg.position, leg.global_batch), left(0, leg.global_batch)
-    if steps < first or whole == 0:  # where an epoch has no batch at all, there is nowhere to go
-        return leg.epoch, leg.position + min(steps, first) * leg.global_batch
-    epochs, steps = divmod(steps - first, whole)
-    return leg.epoch + 1 + epochs, steps * leg.global_batch
+    def left_at(self, place: tuple[int, int], global_batch: int) -> int:
+        """Return the global batches from a place to the end of its epoch."""
+        samples = self.lengths.num_samples(place[0]) - place[1]
+        return global_batches(samples, global_batch, wrap=self.wrap)

@@ -15,8 +15,9 @@ from tdstream.errors import ConfigError
 from tdstream.handout import Handout
 from tdstream.journey import Journey
 from tdstream.locate import Located, locate_step
+from tdstream.mixture_stats import mixture_stats
 from tdstream.pipeline import Pipeline
-from tdstream.portable import legs_of, open_portable, portable_state
+from tdstream.portable import dealing_of, legs_of, open_portable, portable_state
 from tdstream.quirks import hook_sampler, set_vital_silenced
 from tdstream.totals import TotalHint
 
@@ -58,20 +59,15 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             raise ConfigError("in_order=False gives up the order, on which the state counts. Leave it out.")
         with set_vital_silenced():
             super().__init__(
-                pipeline,
-                batch_size=None,
-                collate_fn=hand_on,
-                num_workers=num_workers,
-                snapshot_every_n_steps=0,
-                **options,
-            )
+                pipeline, batch_size=None, collate_fn=hand_on, num_workers=num_workers,
+                snapshot_every_n_steps=0, **options,
+            )  # fmt: skip
         self._pipeline = pipeline
+        global_batch = splitter.batch_size * splitter.topology.dp_world_size
         self._journey = Journey(
-            num_samples=pipeline.total_samples,
-            global_batch=splitter.batch_size * splitter.topology.dp_world_size,
-            wrap=splitter.tail == "wrap",
+            num_samples=splitter.upstream, global_batch=global_batch, wrap=splitter.tail == "wrap",
             batch_size=splitter.batch_size,
-        )
+        )  # fmt: skip
         self._transfer = Transfer(device, prefetch)
         pipeline.collate.stays_packed = self._transfer.needed
         self._begun = 0  # the pipeline's number of the last pass that was opened here
@@ -107,7 +103,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
     @property
     def tokens_done(self) -> int:
         """Tokens of this epoch that trainers were given as labels, over all ranks: position times seq_len."""
-        return self.position * int(self._pipeline.identities()["reader"]["seq_len"])
+        return self.position * self._pipeline.seq_len
 
     @property
     def step(self) -> int:
@@ -117,27 +113,24 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
     def state_dict(self) -> dict[str, Any]:
         """Return the portable state; no worker is asked or started."""
         self._hear()
-        journey, splitter = self._journey, self._pipeline.splitter
-        dealing = {
-            "batch_size": splitter.batch_size,
-            "dp_world_size": splitter.topology.dp_world_size,
-            "tail": splitter.tail,
-            "batches_done": self.batches_done,
-            "step": journey.step,
-            "history": journey.history(),
-        }
-        return portable_state(*journey.place, self._pipeline.identities(), dealing)
+        splitter = self._pipeline.splitter
+        dealing = dealing_of(self._journey, splitter.topology.dp_world_size, splitter.tail)
+        return portable_state(*self._journey.place, self._pipeline.identities(), dealing)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go to the place of a portable state, saved under any geometry; iterators made before become stale.
+
+        A mixture goes on with the sources and weights that it has here, each source where it was.
 
         Raises:
             StateError: If it belongs to other data or settings, or is no portable state; nothing is loaded.
         """
         epoch, position, nodes = open_portable(state_dict)
         self._pipeline.compare(nodes)
-        tail = self._pipeline.splitter.tail
-        step, done, legs = legs_of(nodes["splitter"], epoch, position, self._pipeline.total_samples, tail)
+        plan, splitter = self._pipeline.plan_after(nodes, (epoch, position)), self._pipeline.splitter
+        lengths = plan.schedule if plan else splitter.upstream
+        step, done, legs = legs_of(nodes["splitter"], epoch, position, lengths, splitter.tail)
+        self._pipeline.follow(plan)
         self._transfer.end()
         super().load_state_dict({})  # drops StatefulDataLoader's iterator, and with it the workers
         self._journey.overtake()
@@ -170,8 +163,16 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If the step lies before what the state remembers, or there is no such rank.
         """
-        step, shards = whole("step", step, at_least=0), self._pipeline.shards()
-        return locate_step(self._journey, self._pipeline.identities(), step, rank, shards)
+        step, nodes = whole("step", step, at_least=0), self._pipeline.identities()
+        return locate_step(self._journey, nodes, step, rank, self._pipeline.shards())
+
+    def mixture_stats(self) -> dict[str, dict[str, int]]:
+        """Return, by source, what trainers were given in this run: "samples", "tokens", and whole "epochs".
+
+        Raises:
+            ConfigError: If the loader reads no mixture.
+        """
+        return mixture_stats(self._journey, self._pipeline)
 
     def _follow(self, epoch: int) -> None:
         """Follow a trainer's own count of epochs, forward only: it may begin at 0 again in a resumed run."""

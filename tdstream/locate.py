@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -13,9 +13,16 @@ import numpy as np
 from tdstream.checks import whole
 from tdstream.errors import ConfigError, StateError
 from tdstream.journey import Journey, Leg
+from tdstream.lengths import EpochLengths, SameLength
+from tdstream.mixture_plan import MixturePlan
 from tdstream.nodes.shard_source import expanded_sizes
-from tdstream.order import make_order
+from tdstream.order import Order, make_order
 from tdstream.portable import legs_of, open_portable
+from tdstream.schedule import Ints
+
+Shards = tuple[Sequence[str], Sequence[int]]
+"""File names, and offsets in the stream of tokens with one more entry."""
+_NONE: Shards = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,11 @@ class LocatedSample:
     index: int
     """Its place in the stored order."""
     first_token: int
-    """Its first token's place in the corpus read as one stream."""
+    """Its first token's place in the corpus read as one stream; -1 where the state does not tell."""
     pieces: tuple[Piece, ...]
     """Where its seq_len + 1 tokens lie; empty where the state cannot tell and no corpus was given."""
+    source: str = ""
+    """The name of its source in a mixture; index and tokens are counted in that source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +70,59 @@ def journey_of(state: dict[str, Any]) -> tuple[Journey, dict[str, dict[str, Any]
         StateError: If it is none, or was cut.
     """
     epoch, position, nodes = open_portable(state)
-    num_samples = num_samples_of(nodes)
-    step, done, legs = legs_of(nodes["splitter"], epoch, position, num_samples)
+    lengths = lengths_of(nodes)
+    step, done, legs = legs_of(nodes["splitter"], epoch, position, lengths)
     wrap = nodes["splitter"].get("tail") == "wrap"
     last = legs[-1]
-    journey = Journey(
-        num_samples=num_samples, global_batch=last.global_batch, wrap=wrap, batch_size=last.batch_size
-    )
+    sizes = {"global_batch": last.global_batch, "batch_size": last.batch_size}
+    journey = Journey(num_samples=lengths, wrap=wrap, **sizes)
     journey.restore((epoch, position), step, done, legs)
     return journey, nodes
 
 
-def num_samples_of(nodes: dict[str, dict[str, Any]]) -> int:
-    """Return N, the samples of an epoch, from the identities in a state.
+def lengths_of(nodes: dict[str, dict[str, Any]]) -> EpochLengths:
+    """Return the samples of epochs, from the identities in a state.
+
+    Raises:
+        StateError: If they were cut or changed.
+    """
+    plan = plan_of(nodes)
+    if plan is not None:
+        return plan.schedule
+    try:
+        reader = nodes["reader"]
+        if "samples" in reader:  # a part of them, or samples whose number documents decide
+            return SameLength(int(reader["samples"]))
+        tokens = reader.get("tokens", nodes["source"]["total_tokens"])
+        return SameLength(int((tokens - reader["seq_len"] - 1) // reader["stride"] + 1))
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise _cut(error) from None
+
+
+def plan_of(nodes: dict[str, dict[str, Any]]) -> MixturePlan | None:
+    """Return the plan of the mixture in a state, if it is of one.
+
+    Raises:
+        StateError: If it was cut or changed.
+    """
+    if "mixture" not in nodes:
+        return None
+    order = cut_of(nodes)[1]
+    seed = None if order.get("order") == "sequential" else order.get("seed")
+    return MixturePlan.of_state(nodes["mixture"], seed)
+
+
+def cut_of(nodes: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return how samples are cut, and how they are ordered: the identities of reader and permutation.
 
     Raises:
         StateError: If they were cut or changed.
     """
     try:
-        reader = nodes["reader"]
-        if "samples" in reader:  # a part of them, or samples whose number documents decide
-            return int(reader["samples"])
-        tokens = reader.get("tokens", nodes["source"]["total_tokens"])
-        return int((tokens - reader["seq_len"] - 1) // reader["stride"] + 1)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise StateError(
-            f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
-        ) from None
+        parts = nodes.get("mixture", nodes)
+        return {**parts["reader"]}, {**parts["permutation"]}
+    except (KeyError, TypeError) as error:
+        raise _cut(error) from None
 
 
 def locate_step(
@@ -95,7 +130,7 @@ def locate_step(
     nodes: dict[str, dict[str, Any]],
     step: int,
     rank: int | None = None,
-    shards: tuple[Sequence[str], Sequence[int]] | None = None,
+    shards: Mapping[str, Shards] | None = None,
 ) -> Located:
     """Return what a step had, or will have.
 
@@ -104,43 +139,64 @@ def locate_step(
         nodes: The identities of the pipeline's nodes.
         step: The step, counted from 0 over the whole run.
         rank: Only this data-parallel rank's rows; None means the global batch.
-        shards: File names, and offsets with one more entry, of the corpus; by default what the state tells.
+        shards: Of each source by name ("" where there is only one), file names, and offsets with one more
+            entry; by default what the state tells.
 
     Raises:
         ConfigError: If the step is older than what the state remembers, there is no such rank, or samples
             are no stretches of the stream.
     """
-    first_token, stride = _stretches(nodes["reader"])
+    first_token, stride = _stretches(cut_of(nodes)[0])
     try:
         leg = journey.locate(step)
     except LookupError as error:
         raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
-    positions = _positions(leg, rank) % journey.num_samples
-    order = nodes["permutation"]
-    permuted = make_order(
-        order["order"],
-        num_samples=journey.num_samples,
-        seed=order["seed"],
-        epoch=leg.epoch,
-        block_samples=order.get("block_samples") or 1,
-    )(positions)
-    shards = shards or shards_of(nodes["source"])
-    length = nodes["reader"]["seq_len"] + 1
+    positions = _positions(leg, rank) % journey.lengths.num_samples(leg.epoch)
+    names, indices = _places(nodes, positions, leg.epoch)
+    if shards is None:
+        shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}
+    reader, _ = cut_of(nodes)
+    length = reader["seq_len"] + 1
+    told = not reader.get("parts")  # where the samples of a mixture's sources begin
     first_row = 0 if rank is None else rank * leg.batch_size
     samples = [
         LocatedSample(
             rank=(first_row + row) // leg.batch_size if leg.batch_size else -1,
             position=position,
             index=index,
-            first_token=first_token + index * stride,
-            pieces=_pieces(shards, first_token + index * stride, length),
+            first_token=first_token + index * stride if told else -1,
+            pieces=_pieces(shards.get(name, _NONE) if told else _NONE, first_token + index * stride, length),
+            source=name,
         )
-        for row, (position, index) in enumerate(zip(positions.tolist(), permuted.tolist(), strict=True))
+        for row, (position, name, index) in enumerate(zip(positions.tolist(), names, indices, strict=True))
     ]
     return Located(step, leg.epoch, tuple(samples))
 
 
-def shards_of(source: dict[str, Any]) -> tuple[Sequence[str], Sequence[int]]:
+def _places(nodes: dict[str, dict[str, Any]], positions: Ints, epoch: int) -> tuple[list[str], list[int]]:
+    """Return the names of the sources at positions ("" where there is one), and the samples' own indices."""
+    plan, (_, order) = plan_of(nodes), cut_of(nodes)
+    if plan is None:
+        samples = lengths_of(nodes).num_samples(epoch)
+        return [""] * len(positions), _order(order, samples, epoch)(positions).tolist()
+    sources, numbers = plan.schedule.at(positions, epoch)
+    own_epochs, own_positions = plan.own_places(sources, numbers)
+    own = zip(sources.tolist(), own_epochs.tolist(), np.split(own_positions, len(positions)), strict=True)
+    indices = [int(_order(order, plan.entries[which].samples, when)(at)[0]) for which, when, at in own]
+    return [plan.names[source] for source in sources.tolist()], indices
+
+
+def _order(order: dict[str, Any], num_samples: int, epoch: int) -> Order:
+    return make_order(
+        order["order"],
+        num_samples=num_samples,
+        seed=order["seed"],
+        epoch=epoch,
+        block_samples=order.get("block_samples") or 1,
+    )
+
+
+def shards_of(source: dict[str, Any]) -> Shards:
     """Return names and offsets of the shards as far as a state tells; names by the format's rule."""
     sizes = expanded_sizes(source["shard_tokens"])
     return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
@@ -161,7 +217,13 @@ def _stretches(reader: dict[str, Any]) -> tuple[int, int]:
     return reader.get("first_token", 0) + reader.get("first_sample", 0) * stride, stride
 
 
-def _positions(leg: Leg, rank: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _cut(error: Exception) -> StateError:
+    return StateError(
+        f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
+    )
+
+
+def _positions(leg: Leg, rank: int | None) -> Ints:
     """Return the positions of a step, or of one rank's part of it."""
     if rank is None:
         return np.arange(leg.position, leg.position + leg.global_batch, dtype=np.int64)
@@ -174,7 +236,7 @@ def _positions(leg: Leg, rank: int | None) -> np.ndarray[Any, np.dtype[np.int64]
     return np.arange(first, first + leg.batch_size, dtype=np.int64)
 
 
-def _pieces(shards: tuple[Sequence[str], Sequence[int]], first: int, tokens: int) -> tuple[Piece, ...]:
+def _pieces(shards: Shards, first: int, tokens: int) -> tuple[Piece, ...]:
     """Return where tokens first, first + 1, ... of the stream lie."""
     names, offsets = shards
     pieces = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, overload
 
 import torch
@@ -12,12 +12,15 @@ from tdstream.build import build
 from tdstream.lazy import LazyPipeline
 from tdstream.live_loader import LiveLoader
 from tdstream.loader import Loader
+from tdstream.mixture import Mixture
 from tdstream.streaming import StreamPipeline
 from tdstream.views import View
 
 
 @overload
-def loader(source: str | os.PathLike[str] | View, *, batch_size: int, **options: Any) -> Loader: ...
+def loader(
+    source: str | os.PathLike[str] | View | Mapping[str, Any] | Mixture, *, batch_size: int, **options: Any
+) -> Loader: ...
 
 
 @overload

@@ -112,7 +112,13 @@ class Foresighted(Protocol):
 
 
 class OrderedNode(IndexedNode, Protocol):
-    """An indexed node whose order differs from epoch to epoch."""
+    """An indexed node whose order differs from epoch to epoch; it is the EpochLengths of a pipeline."""
+
+    def num_samples(self, epoch: int) -> int:
+        """Return the positions of an epoch."""
+
+    def next_change(self, epoch: int) -> int | None:
+        """Return the first epoch after this one that may have another length; None if none has."""
 
     def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the indices that stand at positions of an epoch; same shape, cheap, nothing is read."""

@@ -9,14 +9,19 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from tdstream.clock import EpochClock, Pass
-from tdstream.errors import ConfigError, StateError
+from tdstream.errors import StateError
+from tdstream.mixture_plan import MixturePlan
 from tdstream.node import Node
 from tdstream.nodes.collate import Collate
+from tdstream.nodes.mixture import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
 from tdstream.state import refuse, seal, unseal
 from tdstream.topology import current_worker
 from tdstream.watchdog import watch_parent
+
+Shards = tuple[list[str], list[int]]
+"""Their file names, and their offsets in the stream of tokens with one more entry."""
 
 
 class Pipeline(IterableDataset[dict[str, Tensor]]):
@@ -53,7 +58,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
 
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""
-        return len(self.splitter)
+        return self.splitter.items_in(self.epoch)
 
     @property
     def epoch(self) -> int:
@@ -106,12 +111,64 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=self.strict
         )
 
-    def shards(self) -> tuple[list[str], list[int]]:
-        """Return the shards' file names, and their offsets in the stream of tokens with one more entry."""
-        source = self.indexed[0]
-        if not isinstance(source, ShardSource):
-            raise ConfigError("this pipeline does not read shards.")
-        return source.files, source.offsets.tolist()
+    @property
+    def seq_len(self) -> int:
+        """T, tokens of a sample's input."""
+        node = self.mixture
+        shared = node.shared if node else {node.name: node.state_dict() for node in self.indexed}
+        return int(shared["reader"]["seq_len"])
+
+    @property
+    def mixture(self) -> MixtureNode | None:
+        """The mixture, if this pipeline reads one."""
+        node = self.indexed[-1]
+        return node if isinstance(node, MixtureNode) else None
+
+    def plan_after(self, saved: dict[str, dict[str, Any]], place: tuple[int, int]) -> MixturePlan | None:
+        """Return what becomes of this pipeline's mixture if a saved one goes on here; None without one.
+
+        Raises:
+            StateError: If the state was cut.
+        """
+        node = self.mixture
+        if node is None:
+            return None
+        try:
+            dealing = saved[self.splitter.name]
+            global_batch = int(dealing.get("batch_size", 1)) * int(dealing.get("dp_world_size", 1))
+            wrap = dealing.get("tail") == "wrap"
+            return node.after(saved[node.name], place, max(global_batch, 1), wrap=wrap)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise StateError(f"the state was cut or changed ({type(error).__name__}: {error}).") from None
+
+    def follow(self, plan: MixturePlan | None) -> None:
+        """Take on what `plan_after` returned."""
+        if self.mixture is not None and plan is not None:
+            self.mixture.follow(plan)
+
+    def refuse_changes(self, saved: dict[str, dict[str, Any]]) -> None:
+        """Refuse a state of a mixture with other sources or weights, where one stream alone is resumed.
+
+        Raises:
+            StateError: If they differ.
+        """
+        node = self.mixture
+        found = node.changes(saved[node.name]) if node else []
+        if found:
+            raise StateError(
+                f"the state's mixture is another: {'; '.join(found)}. A mixture changes at one place of the "
+                f"whole run, which one process does not know; nothing was loaded. Load "
+                f"tdstream.position_of(state) into a tdstream.loader."
+            )
+
+    def shards(self) -> dict[str, Shards]:
+        """Return each source's shards, by its name, which is "" where there is only one."""
+        node = self.mixture
+        sources = (
+            {"": self.indexed[0]} if node is None else {name: node.parts[name].source for name in node.parts}
+        )
+        found = {name: source for name, source in sources.items() if isinstance(source, ShardSource)}
+        return {name: (source.files, source.offsets.tolist()) for name, source in found.items()}
 
     @property
     def total_samples(self) -> int:
@@ -154,6 +211,7 @@ class PipelineIterator(Iterator[dict[str, Tensor]]):
         """
         saved = unseal(state)
         self._pipeline.compare(saved)
+        self._pipeline.refuse_changes(saved)
         self._splitter.load_state_dict(saved[self._splitter.name])
         self._restore_clock()
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from tdstream.checks import LARGEST
 from tdstream.errors import StateError
-from tdstream.journey import Leg
+from tdstream.journey import Journey, Leg
+from tdstream.lengths import EpochLengths, as_lengths, batches_before
 from tdstream.state import STATE_KEY, STATE_VERSION, unseal
 
 _SNAPSHOT = "_snapshot"  # names inside StatefulDataLoader's state, which has no interface to ask
@@ -35,6 +36,24 @@ def portable_state(
         "epoch": epoch,
         "position": position,
         "nodes": {**identities, "splitter": dealing},
+    }
+
+
+def dealing_of(journey: Journey, dp_world_size: int, tail: str) -> dict[str, Any]:
+    """Return the splitter's part: how batches are dealt out now, and how the run came here.
+
+    Args:
+        journey: Where the run stands.
+        dp_world_size: The ranks.
+        tail: What becomes of an epoch's last incomplete global batch.
+    """
+    return {
+        "batch_size": journey.batch_size,
+        "dp_world_size": dp_world_size,
+        "tail": tail,
+        "batches_done": 0 if journey.place[1] == 0 else journey.batches_done,
+        "step": journey.step,
+        "history": journey.history(),
     }
 
 
@@ -134,7 +153,11 @@ def _stream_of(snapshot: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def legs_of(
-    dealing: dict[str, Any], epoch: int, position: int, num_samples: int, tail: str | None = None
+    dealing: dict[str, Any],
+    epoch: int,
+    position: int,
+    num_samples: int | EpochLengths,
+    tail: str | None = None,
 ) -> tuple[int, int, list[Leg]]:
     """Return (step, batches done in the epoch, legs) of a state's splitter part, for a loader with a tail.
 
@@ -148,10 +171,12 @@ def legs_of(
         batch_size, ranks = int(dealing.get("batch_size", 1)), int(dealing.get("dp_world_size", 1))
         global_batch = max(batch_size, 1) * max(ranks, 1)
         legs = [Leg(*map(int, leg)) for leg in dealing.get("history", [])]
-        if position > num_samples + max([global_batch, *(leg.global_batch for leg in legs)]):
-            raise ValueError(f"position {position:,} of {num_samples:,} samples")
+        lengths = as_lengths(num_samples)
+        samples = lengths.num_samples(epoch)
+        if position > samples + max([global_batch, *(leg.global_batch for leg in legs)]):
+            raise ValueError(f"position {position:,} of {samples:,} samples")
         if not legs:
-            return _guessed(dealing, epoch, position, num_samples, global_batch)
+            return _guessed(dealing, epoch, position, lengths, global_batch)
         step, done = int(dealing["step"]), int(dealing["batches_done"])
         _check_legs(step, done, legs)
         if tail not in (None, dealing.get("tail", tail)):
@@ -176,8 +201,8 @@ def _check_legs(step: int, done: int, legs: list[Leg]) -> None:
 
 
 def _guessed(
-    dealing: dict[str, Any], epoch: int, position: int, num_samples: int, global_batch: int
+    dealing: dict[str, Any], epoch: int, position: int, lengths: EpochLengths, global_batch: int
 ) -> tuple[int, int, list[Leg]]:
-    whole = num_samples // global_batch if dealing.get("tail") != "wrap" else -(-num_samples // global_batch)
+    before = batches_before(lengths, epoch, global_batch, wrap=dealing.get("tail") == "wrap")
     done = -(-position // global_batch)
-    return epoch * whole + done, done, [Leg(0, 0, 0, global_batch, dealing.get("batch_size", 0))]
+    return before + done, done, [Leg(0, 0, 0, global_batch, dealing.get("batch_size", 0))]

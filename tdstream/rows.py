@@ -66,5 +66,22 @@ class MarkedRows:
         return len(self.tokens)
 
 
-AnyRows = Tokens | DocumentRows | MarkedRows
+SourceRows = Tokens | DocumentRows | MarkedRows
 """What readers return."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedRows:
+    """Rows of a mixture, and which source each is of."""
+
+    rows: SourceRows
+    source_ids: NDArray[np.int32]
+    """Shape [B]."""
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.source_ids)
+
+
+AnyRows = SourceRows | SourcedRows
+"""What a splitter hands on."""

@@ -14,7 +14,7 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
-    {"errors", "order", "batch", "rows", "totals"},
+    {"errors", "order", "batch", "rows", "totals", "lengths"},
     {
         "windows",
         "packing",
@@ -32,6 +32,14 @@ FLOORS = (
         "portable",
         "quirks",
         "device",
+        "row_groups",
+        "period",
+        "rotation",
+        "interleave",
+        "schedule",
+        "weights",
+        "mixture_plan",
+        "mixture",
         "quantiles",
         "tally",
         "verdict",
@@ -47,7 +55,9 @@ FLOORS = (
     {"nodes", "text"},
     {
         "pipeline",
+        "mixture_stats",
         "chain",
+        "mixing",
         "build",
         "handout",
         "locate",
@@ -76,6 +86,12 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "extent": {"quirks"},
     "pace": {"meter"},
     "progress": {"meter", "pace"},
+    "interleave": {"period", "rotation"},
+    "schedule": {"interleave"},
+    "mixture_plan": {"schedule", "weights"},
+    "mixture": {"checks", "schedule", "weights"},
+    "mixing": {"chain"},
+    "mixture_stats": {"pipeline"},
     "rollcall": {"topology"},
     "stream_state": {"state"},
     "streaming": {"stream_pass"},
@@ -85,7 +101,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "memory": {"chain", "kinds", "text_options"},
     "cache": {"chain", "kinds", "text_options"},
     "build": {
-        *("pipeline", "chain", "kinds", "live", "streaming", "lazy", "memory", "cache"),
+        *("pipeline", "chain", "mixing", "kinds", "live", "streaming", "lazy", "memory", "cache"),
         "text_options",
     },
     "make_loader": {"loader", "live_loader"},

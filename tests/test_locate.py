@@ -109,10 +109,10 @@ def test_samples_that_documents_decide_are_not_located(tmp_path, monkeypatch, ca
     with pytest.raises(ConfigError, match=f'cut="{cut}" begin where documents do'):
         loader.locate(0)
     journey, _ = journey_of(loader.state_dict())
-    assert journey.num_samples == loader._pipeline.total_samples
+    assert journey.lengths.num_samples(0) == loader._pipeline.total_samples
     torch.save(loader.state_dict(), tmp_path / "checkpoint.pt")
     assert main(["state", str(tmp_path / "checkpoint.pt")]) == 0
-    assert f"20 of {journey.num_samples * 5:,} in this epoch" in capsys.readouterr().out
+    assert f"20 of {journey.lengths.num_samples(0) * 5:,} in this epoch" in capsys.readouterr().out
 
 
 def test_a_sample_over_a_border_has_two_pieces(make_corpus):

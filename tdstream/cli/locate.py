@@ -56,10 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
     journey, nodes = journey_of(read_state(arguments.state))
     shards, texts = None, None
+    if arguments.data is not None and "mixture" in nodes:
+        raise ConfigError("--data names one corpus, and the state is of a mixture of several. Leave it out.")
     if arguments.data is not None:
         source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
         source.load_state_dict(nodes["source"])
-        shards = source.files, source.offsets.tolist()
+        shards = {"": (source.files, source.offsets.tolist())}
     located = locate_step(journey, nodes, arguments.step, arguments.rank, shards)
     if arguments.decode:
         texts = _texts(arguments, nodes, located)
@@ -104,4 +106,5 @@ def _line(sample: LocatedSample) -> str:
     places = ", ".join(f"{p.shard} {p.first:,}..{p.first + p.tokens - 1:,}" for p in sample.pieces)
     rank = f"rank {sample.rank}  " if sample.rank >= 0 else ""
     first = f"tokens from {sample.first_token:,}"
-    return f"  {rank}position {sample.position:,}  sample {sample.index:,}  {first}  {places}"
+    source = f"{sample.source}  " if sample.source else ""
+    return f"  {rank}position {sample.position:,}  {source}sample {sample.index:,}  {first}  {places}"

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tdstream.mixture_plan import MixturePlan
+
+_LEFT_OUT = ("history", "sources", "stages")  # too long, or told in other lines
 
 
 def add_parser(commands: Any) -> None:
@@ -47,11 +52,11 @@ def describe(state: dict[str, Any]) -> str:
     Args:
         state: The portable state.
     """
-    from tdstream.locate import num_samples_of  # noqa: PLC0415
+    from tdstream.locate import cut_of, lengths_of, plan_of  # noqa: PLC0415
 
     nodes, position = state["nodes"], state["position"]
-    samples, seq_len = num_samples_of(nodes), nodes["reader"]["seq_len"]
-    dealing = nodes["splitter"]
+    samples, seq_len = lengths_of(nodes).num_samples(state["epoch"]), cut_of(nodes)[0]["seq_len"]
+    dealing, plan = nodes["splitter"], plan_of(nodes)
     lines = [
         ("epoch", f"{state['epoch']:,}"),
         ("position", f"{min(position, samples):,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
@@ -59,10 +64,30 @@ def describe(state: dict[str, Any]) -> str:
     ]
     if "step" in dealing:
         lines.append(("step", f"{dealing['step']:,} ({dealing['batches_done']:,} in this epoch)"))
+    if plan is not None:
+        lines += _sources(plan, state["epoch"], min(position, samples))
     lines += [(name, _fields(part)) for name, part in nodes.items()]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 
 
+def _sources(plan: MixturePlan, epoch: int, position: int) -> list[tuple[str, str]]:
+    """Return a line for each source of a mixture and each stage until here."""
+    used, base = plan.schedule.used(epoch, position).tolist(), plan.schedule.base(epoch)
+    lines = [
+        (
+            entry.name,
+            f"{count % entry.samples:,} of {entry.samples:,} samples of its epoch {count // entry.samples}",
+        )
+        for entry, count in zip(plan.entries, used, strict=True)
+    ]
+    for start, weights in plan.stages:
+        when = "now" if start == plan.start_of(base + position) else f"from {start:,} samples"
+        lines.append(
+            ("weights", f"{when}: " + ", ".join(f"{name} {weight}" for name, weight in weights.items()))
+        )
+    return lines
+
+
 def _fields(part: dict[str, Any]) -> str:
-    return "  ".join(f"{name}={value!r}" for name, value in part.items() if name != "history")
+    return "  ".join(f"{name}={value!r}" for name, value in part.items() if name not in _LEFT_OUT)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.corpus.open_maps import OpenMaps
 from tdstream.corpus.tokens import Tokens
 from tdstream.errors import CorpusError
-
-_MAX_OPEN_MAPS = 128  # each holds a file descriptor, of which a process may have only 1,024
 
 
 class ShardMaps:
@@ -32,22 +31,20 @@ class ShardMaps:
         self.dtype = dtype
         self.offsets: list[int] = offsets.tolist()  # a list: bisect on it beats numpy for a few rows
         self._directory, self._files = directory, files
-        self._maps: dict[int, Tokens] = {}
+        self._maps = OpenMaps()
 
     def shard_of(self, place: int) -> int:
         """Return the number of the shard that holds the token at a place of the stream."""
         return bisect_right(self.offsets, place) - 1
 
     def map(self, shard: int) -> Tokens:
-        """Return a shard's tokens as an array over the mapped file; beyond some, the oldest is closed.
+        """Return a shard's tokens as an array over the mapped file.
 
         Raises:
             CorpusError: If the shard has changed since the corpus was opened.
         """
         if shard not in self._maps:
-            self._maps[shard] = self._open(shard)
-            if len(self._maps) > _MAX_OPEN_MAPS:
-                del self._maps[next(iter(self._maps))]
+            self._maps.add(shard, self._open(shard))
         return self._maps[shard]
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
@@ -94,4 +91,4 @@ class ShardMaps:
 
     def __getstate__(self) -> dict[str, Any]:
         # Maps are opened per process: a pickled memmap is a copy of the whole shard.
-        return {**self.__dict__, "_maps": {}}
+        return {**self.__dict__, "_maps": OpenMaps()}

@@ -13,7 +13,7 @@ from tdstream.batch import Batch, PackedBatch
 from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.errors import ConfigError
 from tdstream.node import Rows
-from tdstream.rows import AnyRows, DocumentRows, MarkedRows
+from tdstream.rows import AnyRows, DocumentRows, MarkedRows, SourcedRows
 from tdstream.state import differences, refuse
 
 LABELS = ("next", "same")
@@ -53,7 +53,8 @@ class Collate:
 
         Plain rows give {"input_ids", "labels"}, int64 and contiguous. Marked rows add "attention_mask",
         int64, 1 where an input is a token and 0 where it is padding, and "is_natural_stop", bool, whether the
-        row is its document's last; labels are -100 at padding and where an earlier row has them.
+        row is its document's last; labels are -100 at padding and where an earlier row has them. Rows of a
+        mixture that says so add "source_id", int32.
 
         With documents: "document_ids", int32, 0, 1, 2, ... in each row; "position_ids", int64, 0 at each
         document's first token in the row; of a batch also "cu_seqlens", int32 [segments + 1], and the int
@@ -90,10 +91,15 @@ class Collate:
 
     def _plan(self, rows: AnyRows) -> tuple[Any, tuple[Any, ...]]:
         """Return a function that makes tensors, and the arrays that it takes."""
+        unpack: Any
+        parts: tuple[Any, ...]
+        if isinstance(rows, SourcedRows):
+            unpack, parts = self._plan(rows.rows)
+            return partial(with_source, unpack), (rows.source_ids, *parts)
         shift = 1 if self.labels == "next" else 0
         if isinstance(rows, MarkedRows):
-            unpack: Any = partial(marked_inputs_and_labels, shift)
-            parts: tuple[Any, ...] = (rows.tokens, rows.lengths, rows.overlaps, rows.stops)
+            unpack = partial(marked_inputs_and_labels, shift)
+            parts = (rows.tokens, rows.lengths, rows.overlaps, rows.stops)
         else:
             unpack = inputs_and_labels if shift else inputs_twice
             parts = (rows.tokens if isinstance(rows, DocumentRows) else rows,)
@@ -192,6 +198,12 @@ def _marked_tensors(
         "attention_mask": (places < ends).to(torch.int64),
         "is_natural_stop": stops,
     }
+
+
+def with_source(unpack: Any, source_ids: Any, *parts: Any) -> dict[str, Any]:
+    """Return a batch's tensors and "source_id", int32 [B], of source ids [B] and what `unpack` takes."""
+    ids = source_ids if isinstance(source_ids, Tensor) else torch.from_numpy(np.array(source_ids))
+    return {**unpack(*parts), "source_id": ids}
 
 
 def _as_tensor(tokens: Any) -> Tensor:

@@ -59,6 +59,14 @@ class EpochPermutation:
         """Samples of an epoch."""
         return len(self.upstream)
 
+    def num_samples(self, epoch: int) -> int:  # noqa: ARG002
+        """Return the samples of any epoch."""
+        return len(self)
+
+    def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
+        """Return None: all epochs are of one length."""
+        return None
+
     def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape."""
         if self._current is None or self._current[0] != epoch:

@@ -78,6 +78,10 @@ class MemmapReader:
         shard = self._shard_of_all(starts) if len(starts) >= _MANY_ROWS else None
         return self._read_each(starts) if shard is None else self._read_from(shard, starts)
 
+    def window(self, index: int) -> Rows:
+        """Return one sample, [seq_len + 1]: where it lies in one shard, not a copy but the mapped file."""
+        return self._maps.slices((index * self.stride + self._first,), (self.seq_len + 1,))[0]
+
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples begin and end."""
         part = {} if self._part is None else {"first_token": self._first, "tokens": self._tokens}

@@ -38,6 +38,7 @@ class ShardSource:
         directory: The corpus directory.
         dtype: The storage type, little-endian uint16 or uint32.
         files: File names of the shards, in order.
+        tokenizer_fingerprint: A digest of the tokenizer, "" where meta.json does not tell it.
         offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
 
     Raises:
@@ -63,6 +64,7 @@ class ShardSource:
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
         _check_sizes(self.directory, meta.chunks, sizes, self.dtype.itemsize)
+        self.tokenizer_fingerprint = meta.tokenizer_fingerprint
         self._identity = self._describe(_content_digest(meta))
 
     def __repr__(self) -> str:

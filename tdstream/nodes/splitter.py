@@ -67,8 +67,7 @@ class Splitter:
         skip = whole("the number of samples to skip", skip, at_least=0)
         self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
         self.tail, self.skip, self.strict = tail, skip, strict
-        self._dealing = self._deal(skip, Worker(0, 1, False))
-        self._place(0, skip, self._dealing.worker)
+        self._place(0, skip, Worker(0, 1, False))
         self._refuse_empty_streams()
 
     def __repr__(self) -> str:
@@ -77,10 +76,12 @@ class Splitter:
         return f"Splitter({rank}: {len(self):,} {what})"
 
     def __len__(self) -> int:
-        """Items of this rank in an epoch: batches, or samples (exact with up to one worker)."""
-        if isinstance(self._dealing, BatchDealing):
-            return self._dealing.items_per_rank
-        return max(len(self.upstream) - self.skip, 0) // self.topology.dp_world_size
+        """Items of this rank in the epoch of this pass, from where it began."""
+        return self._items_of(self._dealing)
+
+    def items_in(self, epoch: int) -> int:
+        """Return the items of this rank in an epoch: batches, or samples (exact with up to one worker)."""
+        return self._items_of(self._deal(epoch, self.skip, Worker(0, 1, False)))
 
     def begin(self, epoch: int, worker: Worker, start: int = 0) -> Splitter:
         """Return a splitter at the beginning of a pass, for a worker.
@@ -170,15 +171,20 @@ class Splitter:
 
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
         self._epoch, self._start, self._step = epoch, start, 0
-        self._dealing = self._deal(start, worker)
+        self._dealing: BatchDealing | SampleDealing = self._deal(epoch, start, worker)
         self._num_items = self._dealing.num_items
         self._ahead: tuple[int, NDArray[np.int64]] = (
             0,
             np.empty((0, 0), np.int64),
         )  # (its first item, indices)
 
-    def _deal(self, start: int, worker: Worker) -> BatchDealing | SampleDealing:
-        samples, topology = len(self.upstream), self.topology
+    def _items_of(self, dealing: BatchDealing | SampleDealing) -> int:
+        if isinstance(dealing, BatchDealing):
+            return dealing.items_per_rank
+        return max(dealing.num_samples - self.skip, 0) // self.topology.dp_world_size
+
+    def _deal(self, epoch: int, start: int, worker: Worker) -> BatchDealing | SampleDealing:
+        samples, topology = self.upstream.num_samples(epoch), self.topology
         if self.batch_size is None:
             even = self.tail == "drop"
             return SampleDealing(
@@ -203,7 +209,7 @@ class Splitter:
 
     def _refuse_empty_streams(self) -> None:
         """Refuse an epoch that has nothing for some stream, or warn of it."""
-        samples = max(len(self.upstream) - self.skip, 0)
+        samples = max(self._dealing.num_samples - self.skip, 0)
         if isinstance(self._dealing, BatchDealing):
             needed, what = self._dealing.global_batch, "one global batch (batch_size x dp_world_size)"
         else:

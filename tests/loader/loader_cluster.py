@@ -19,6 +19,7 @@ def make_loader(corpus: Path, geometry: Geometry, rank: int = 0, **options: Any)
     """Return a fresh loader of one rank."""
     workers = {"num_workers": geometry.workers, "persistent_workers": geometry.persistent}
     settings = {"seq_len": SEQ_LEN, "shuffle": True, "order": "numpy", "seed": SEED} | workers | options
+    settings["order"] = settings["order"].removeprefix("mixed ")
     return tdstream.loader(
         corpus, batch_size=geometry.batch_size, dp_rank=rank, dp_world_size=geometry.world, **settings
     )

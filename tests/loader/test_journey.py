@@ -90,7 +90,7 @@ class Pair:
         saved, history = self.journey, json.loads(json.dumps(self.journey.history()))
         self.model = self.model.at(size)
         done = 0 if saved.place[1] == 0 else saved.batches_done
-        self.journey = make(saved.num_samples, size)
+        self.journey = make(saved.lengths.num_samples(0), size)
         self.journey.restore(saved.place, saved.step, done, [Leg(*leg) for leg in history])
         self.bound = None
 

@@ -25,6 +25,12 @@ class Shifted:
     def __len__(self):
         return self.count
 
+    def num_samples(self, epoch):
+        return self.count
+
+    def next_change(self, epoch):
+        return None
+
     def indices(self, positions, epoch):
         return positions + 100 * epoch
 

@@ -1,0 +1,127 @@
+"""A mixture beside one source, and a mixture of a thousand.
+
+    python benchmarks/mixture.py [--quick]
+
+Shuffled, one process. The corpora lie in the page cache and hold as many tokens together as the one source.
+
+batches/s       of processor time, of mixtures of two and of four sources against one source; target: 0.80
+first batch     of 1,000 sources, from the construction to the first batch; target: at most 1 s
+MB              memory of the process at its peak, above that of one source; target: at most 50 MB
+state           bytes per source as JSON; target: at most 100
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from measuring import alternate, corpus, endless, options, rate, table
+
+import tdstream
+
+SHARES = {"1 source": [1.0], "0.7 0.3": [0.7, 0.3], "4 odd": [0.4127, 0.2911, 0.2, 0.0962]}
+TOKENS = 64_000_000
+SOURCES = 1000
+
+
+def memory() -> float:
+    """Return the MB that this process had at its peak."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def throughput(*, place: Path | None, quick: bool) -> None:
+    """Measure batches per second of processor time, in turns."""
+    with contextlib.ExitStack() as stack:
+        whole = stack.enter_context(corpus(TOKENS, shards=16, place=place))
+        parts = [stack.enter_context(corpus(TOKENS // 4, shards=4, place=place)) for _ in range(4)]
+        for batch_size, seq_len in ((8, 2048), (64, 1024)):
+            variants = {}
+            for name, shares in SHARES.items():
+                mixture = {str(n): (parts[n], share) for n, share in enumerate(shares)}
+                loader = tdstream.loader(
+                    mixture if len(shares) > 1 else whole,
+                    seq_len=seq_len,
+                    batch_size=batch_size,
+                    shuffle=True,
+                )
+                items = endless(lambda loader=loader: loader)
+                seconds = 0.3 if quick else 1.0
+                variants[name] = lambda items=items, s=seconds: rate(
+                    items, seconds=s, clock=time.process_time
+                )
+            title = f"batches/s of processor time, B={batch_size}, T={seq_len}"
+            table(title, alternate(variants, 5 if quick else 9), "batches/s", ["1 source"])
+
+
+def opened(directory: str, count: str, stop: str) -> dict[str, float]:
+    """Return what opening a mixture takes; called in a process that has imported and done nothing else."""
+    places = sorted(Path(directory).iterdir())[: int(count)]
+    weights = {place.name: 1 + number % 7 for number, place in enumerate(places)}
+    mixture = tdstream.Mixture({place.name: place for place in places}, weights=weights, stop=stop)
+    begin, cpu = time.perf_counter(), time.process_time()
+    loader = tdstream.loader(mixture, seq_len=128, batch_size=8, shuffle=True)
+    next(iter(loader))
+    seconds = time.perf_counter() - begin
+    state = len(json.dumps(loader.state_dict()))
+    return {"seconds": seconds, "cpu": time.process_time() - cpu, "MB": memory(), "state": state}
+
+
+def thousand(*, place: Path | None, quick: bool) -> None:
+    """Measure a mixture of many sources beside one of one."""
+    with corpus(SOURCES * 2000, shards=SOURCES, place=place) as directory:
+        spread(directory)
+        for stop in ("first", "drop"):
+            runs = {
+                count: [alone(str(directory), str(count), stop) for _ in range(3 if quick else 5)]
+                for count in (1, SOURCES)
+            }
+            one, many = (
+                {name: statistics.median(run[name] for run in found) for name in found[0]}
+                for found in runs.values()
+            )
+            print(
+                f'\n{SOURCES:,} sources, stop="{stop}": first batch {many["seconds"]:.2f} s '
+                f"({many['cpu']:.2f} s of processor time), {many['MB'] - one['MB']:.1f} MB above one source, "
+                f"{many['state'] / SOURCES:.0f} bytes of state per source",
+                flush=True,
+            )
+
+
+def spread(directory: Path) -> None:
+    """Make a corpus of each shard."""
+    chunks = json.loads((directory / "meta.json").read_text())["chunks"]
+    (directory / "meta.json").unlink()
+    for number, chunk in enumerate(chunks):
+        home = directory / f"source-{number:04d}"
+        home.mkdir()
+        (directory / chunk["file"]).rename(home / "chunk_000000.bin")
+        alone_in_it = [{"file": "chunk_000000.bin", "tokens": chunk["tokens"]}]
+        content = {"dtype": "uint16", "chunks": alone_in_it, "total_tokens": chunk["tokens"]}
+        (home / "meta.json").write_text(json.dumps(content))
+
+
+def alone(*arguments: str) -> Any:
+    """Return what this script finds in a process of its own."""
+    command = [sys.executable, "-W", "ignore", __file__, "--alone", *arguments]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    """Measure and print."""
+    flags = options(__doc__)
+    thousand(place=flags.dir, quick=flags.quick)
+    throughput(place=flags.dir, quick=flags.quick)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--alone"]:
+        print(json.dumps(opened(*sys.argv[2:])))
+    else:
+        main()

@@ -1,0 +1,103 @@
+"""Compose the sources of a mixture to one ordered node."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+from numpy.typing import DTypeLike
+
+from tdstream.chain import Chain, Cut, shard_chain
+from tdstream.errors import ConfigError
+from tdstream.mixture import Mixture
+from tdstream.nodes.memmap_reader import MemmapReader
+from tdstream.nodes.mixture import MixtureNode, Part
+from tdstream.nodes.shard_source import ShardSource
+
+logger = logging.getLogger(__name__)
+
+_SHARED = ("seq_len", "stride", "cut")  # fields of a reader that are the same for all sources
+
+
+def mixture_node(
+    mixture: Mixture,
+    cut: Cut,
+    *,
+    dtype: DTypeLike | None = None,
+    strict: bool = True,
+    source_id: bool = False,
+) -> MixtureNode:
+    """Return a mixture's node; a splitter reads it.
+
+    Args:
+        mixture: The sources, weights and rules.
+        cut: How samples of all sources are cut and ordered.
+        dtype: As `shard_chain`.
+        strict: Whether sources of different tokenizers are refused, or only warned of.
+        source_id: Whether rows say which source they are of.
+
+    Raises:
+        TdstreamError: As `build`.
+    """
+    chains = {name: shard_chain(source, cut, dtype=dtype) for name, source in mixture.sources.items()}
+    _check_tokenizers(chains, strict=strict)
+    parts = [_part(name, chain, mixture.max_epochs.get(name, 0)) for name, chain in chains.items()]
+    permutation = next(iter(chains.values()))[-1]
+    order = permutation.state_dict()
+    return MixtureNode(
+        parts,
+        stages=mixture.stages({part.name: len(part.ordered) for part in parts}),
+        stop=mixture.stop,
+        shared={
+            "reader": _shared([chain[1].state_dict() for chain in chains.values()]),
+            "permutation": order,
+        },
+        seed=None if order["order"] == "sequential" else permutation.seed,
+        source_id=source_id,
+    )
+
+
+def _part(name: str, chain: Chain, max_epochs: int) -> Part:
+    source, reader, permutation = chain
+    return Part(
+        name=name,
+        source=source,
+        ordered=permutation,
+        window=reader.window if isinstance(reader, MemmapReader) else None,
+        dtype=cast("ShardSource", source).dtype,
+        fingerprint=_fingerprint(chain[:-1]),
+        max_epochs=max_epochs,
+    )
+
+
+def _shared(readers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how the samples of all sources are cut, and whether sources are parts of corpora."""
+    shared = {field: readers[0][field] for field in _SHARED if field in readers[0]}
+    parts = any("first_token" in reader or "first_sample" in reader for reader in readers)
+    return {**shared, "parts": True} if parts else shared
+
+
+def _fingerprint(nodes: Sequence[object]) -> str:
+    """Return a digest of what nodes hold, but for what all sources of a mixture share."""
+    states = [node.state_dict() for node in nodes]  # type: ignore[attr-defined]
+    own = [{field: value for field, value in state.items() if field not in _SHARED} for state in states]
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _check_tokenizers(chains: dict[str, Chain], *, strict: bool) -> None:
+    """Refuse sources of different tokenizers, as far as they tell."""
+    known = {name: cast("ShardSource", chain[0]).tokenizer_fingerprint for name, chain in chains.items()}
+    known = {name: fingerprint for name, fingerprint in known.items() if fingerprint}
+    first = next(iter(known), "")
+    other = next((name for name in known if known[name] != known[first]), None)
+    if other is None:
+        return
+    message = (
+        f"{first} and {other} were prepared with different tokenizers: the same ids mean different text."
+    )
+    if strict:
+        raise ConfigError(f"{message} Prepare them with one, or pass strict=False to mix them all the same.")
+    logger.warning("%s Going on, since strict=False.", message)

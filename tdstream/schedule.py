@@ -1,0 +1,215 @@
+"""Say which sample of which source stands at a position of a mixture's epoch: arithmetic, nothing is read.
+
+The samples of a run are numbered over all its epochs. A *stage* is a stretch of them with the same weights.
+A *segment* is a stretch of an epoch in which the same sources are mixed with the same weights: one
+interleaving. It ends where the stage does, where a source leaves, or with the epoch. Epochs that lie in one
+stage are all alike, so that any epoch is found without going through those before it.
+
+Of each source, the samples that it has given to the run are numbered on and on, over stages and epochs:
+number u of a source with N samples is its own position u mod N in its own epoch u div N.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.interleave import Interleaving
+
+Ints = NDArray[np.int64]
+
+STOPS = ("first", "all", "drop")
+"""What ends an epoch: the first source that is used up; that all are; that all are, and left one by one."""
+
+_KEPT = 4  # interleavings that are kept ready; others are made anew
+
+
+class Stage(NamedTuple):
+    """Weights from a sample of the run on."""
+
+    start: int
+    """Samples of the run before it."""
+    weights: Ints
+    """[num_sources], whole numbers; 0 of a source that is not in the mixture."""
+
+
+class _Segment(NamedTuple):
+    start: int  # its first position
+    until: int  # where it ends if the stage does not end before, so that stages to come change nothing
+    weights: Ints
+    used: Ints  # samples that each source has given to the epoch before
+
+
+class _Epoch(NamedTuple):
+    length: int
+    used: Ints  # samples of each source
+    segments: list[_Segment]
+    starts: Ints  # of the segments
+
+
+class _Run(NamedTuple):
+    """Epochs that are alike."""
+
+    first: int
+    alike: int | None  # how many; None: all that follow
+    base: int  # samples of the run before the first
+    used: Ints  # samples that each source has given to the run before the first
+    epoch: _Epoch
+
+
+class Schedule:
+    """A mixture's order, from the sizes of its sources and its stages.
+
+    Args:
+        sizes: Samples of each source.
+        stages: The first begins at 0; starts rise.
+        stop: When an epoch ends, one of STOPS.
+        max_epochs: How often an epoch may take a source whole; None where that is not said: once with
+            "first" and "drop", without end with "all".
+        seed: For another order in every period; None keeps one order.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        stages: Sequence[Stage],
+        *,
+        stop: str,
+        max_epochs: Sequence[int | None],
+        seed: int | None,
+    ) -> None:
+        self.sizes, self.stages, self.stop, self.seed = np.array(sizes, np.int64), list(stages), stop, seed
+        default = np.iinfo(np.int64).max if stop == "all" else 1
+        self._limits = np.array(
+            [
+                min(size * (default if most is None else most), 2**62)
+                for size, most in zip(sizes, max_epochs, strict=True)
+            ],
+            np.int64,
+        )
+        self._runs: list[_Run] = []
+        self._interleavings: dict[bytes, Interleaving] = {}
+
+    def num_samples(self, epoch: int) -> int:
+        """Return the positions of an epoch."""
+        return self._run(epoch).epoch.length
+
+    def next_change(self, epoch: int) -> int | None:
+        """Return the first epoch after this one that may have another length; None if none has."""
+        run = self._run(epoch)
+        return None if run.alike is None else run.first + run.alike
+
+    def base(self, epoch: int) -> int:
+        """Return the samples of the run before an epoch."""
+        run = self._run(epoch)
+        return run.base + (epoch - run.first) * run.epoch.length
+
+    def at(self, positions: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Return the sources at positions [n] of an epoch, and the numbers of their samples in the run."""
+        run = self._run(epoch)
+        which = np.searchsorted(run.epoch.starts, positions, side="right") - 1
+        sources, numbers = np.empty_like(positions), np.empty_like(positions)
+        for number in np.unique(which).tolist():
+            segment, here = run.epoch.segments[number], np.flatnonzero(which == number)
+            options = self._key(epoch, number), segment.until - segment.start
+            found, counts = self._interleaving(segment).at(positions[here] - segment.start, *options)
+            sources[here], numbers[here] = found, counts + segment.used[found]
+        return sources, numbers + self._used_before(run, epoch)[sources]
+
+    def used(self, epoch: int, position: int) -> Ints:
+        """Return the samples that each source has given to the run before a position of an epoch."""
+        run = self._run(epoch)
+        number = max(int(np.searchsorted(run.epoch.starts, position, side="left")) - 1, 0)
+        used: Ints = self._used_in(epoch, number, run.epoch.segments[number], position)
+        return used + self._used_before(run, epoch)
+
+    def _used_in(self, epoch: int, number: int, segment: _Segment, position: int) -> Ints:
+        """Return the samples of each source in an epoch before a position in a segment, or at its end."""
+        options = self._key(epoch, number), segment.until - segment.start
+        return segment.used + self._interleaving(segment).counts_at(position - segment.start, *options)
+
+    def _used_before(self, run: _Run, epoch: int) -> Ints:
+        return run.used + (epoch - run.first) * run.epoch.used
+
+    def _key(self, epoch: int, segment: int) -> int | None:
+        if self.seed is None:
+            return None
+        text = f"tdstream mixture 1 {self.seed} {epoch} {segment}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    def _run(self, epoch: int) -> _Run:
+        """Return the run of an epoch; runs are worked out as they are needed."""
+        while not self._runs or not _reaches(self._runs[-1], epoch):
+            self._runs.append(self._next_run())
+        firsts = [run.first for run in self._runs]
+        return self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
+
+    def _next_run(self) -> _Run:
+        first, base, used = 0, 0, np.zeros(len(self.sizes), np.int64)
+        if self._runs:
+            last = self._runs[-1]
+            alike = last.alike or 0
+            first, base = last.first + alike, last.base + alike * last.epoch.length
+            used = last.used + alike * last.epoch.used
+        epoch = self._simulated(first, base)
+        change = min((stage.start for stage in self.stages if stage.start > base), default=None)
+        return _Run(
+            first, None if change is None else max((change - base) // epoch.length, 1), base, used, epoch
+        )
+
+    def _simulated(self, epoch: int, base: int) -> _Epoch:
+        """Go through an epoch from segment to segment."""
+        used: Ints = np.zeros(len(self.sizes), np.int64)
+        position, segments = 0, list[_Segment]()
+        while position == 0 or not self._is_over(base + position, used):
+            segment = _Segment(position, position, self._left(base + position, used), used)
+            segment = segment._replace(until=position + self._length(segment))
+            stages = [stage.start - base for stage in self.stages if stage.start > base + position]
+            position = min([segment.until, *stages])
+            used = self._used_in(epoch, len(segments), segment, position)
+            segments.append(segment)
+        return _Epoch(position, used, segments, np.array([segment.start for segment in segments]))
+
+    def _left(self, sample: int, used: Ints) -> Ints:
+        """Return the weights at a sample of the run, of the sources that are not used up."""
+        return np.where(used < self._limits, self._weights_at(sample), 0)
+
+    def _is_over(self, sample: int, used: Ints) -> bool:
+        """Whether an epoch ends before a sample of the run: by the stage until there, or by the next one."""
+        for at in (sample - 1, sample):
+            done = used >= (self.sizes if self.stop == "all" else self._limits)
+            present = done[self._weights_at(at) > 0]
+            if present.any() if self.stop == "first" else present.all():
+                return True
+        return False
+
+    def _length(self, segment: _Segment) -> int:
+        """Return the samples until a source leaves or the epoch ends."""
+        present, interleaving, ends = segment.weights > 0, self._interleaving(segment), []
+        limited = present & (self._limits < 2**62)
+        if limited.any():
+            ends.append(interleaving.first(np.where(limited, self._limits - segment.used, 0)))
+        lacking = np.where(present, np.maximum(self.sizes - segment.used, 0), 0)
+        if self.stop == "all" and lacking.any():
+            ends.append(interleaving.last(lacking))
+        return min(ends)
+
+    def _weights_at(self, sample: int) -> Ints:
+        return next(stage.weights for stage in reversed(self.stages) if stage.start <= sample)
+
+    def _interleaving(self, segment: _Segment) -> Interleaving:
+        """Return a segment's interleaving; the last few stay ready."""
+        key = segment.weights.tobytes()
+        if key not in self._interleavings:
+            if len(self._interleavings) >= _KEPT:
+                del self._interleavings[next(iter(self._interleavings))]
+            self._interleavings[key] = Interleaving(segment.weights)
+        return self._interleavings[key]
+
+
+def _reaches(run: _Run, epoch: int) -> bool:
+    return run.alike is None or epoch < run.first + run.alike
