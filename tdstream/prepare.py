@@ -44,9 +44,9 @@ def prepare(
             to what differs behind those.
         progress: Whether to show a progress bar on stderr.
         **options: The flags of ``tdstream prepare``, named and defaulting as there: data_name, split,
-            data_files, text_field, lines, tokens_per_chunk, batch_size, max_samples, overwrite, skip_bad,
-            resume, num_proc, encoder, task, num_tasks, val_fraction, val_documents; and doc_index=False for
-            --no_doc_index.
+            data_files, text_field, lines, tokens_per_chunk, batch_size, max_samples, overwrite, append,
+            skip_bad, resume, num_proc, encoder, task, num_tasks, val_fraction, val_documents; and
+            doc_index=False for --no_doc_index.
 
     Returns:
         What was done, over all runs that it took: ``output_path`` for `tdstream.build`, ``counts``
@@ -71,7 +71,13 @@ def prepare(
         tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
         output_path=Path(output_path),
     )
-    check_output(asked.output_path, overwrite=asked.overwrite, resume=asked.resume, task=asked.task)
+    check_output(
+        asked.output_path,
+        overwrite=asked.overwrite,
+        resume=asked.resume,
+        task=asked.task,
+        append=asked.append,
+    )
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import Inputs, prepare_corpus  # noqa: PLC0415

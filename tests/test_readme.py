@@ -28,6 +28,7 @@ def reader(tmp_path_factory):
     directory = tmp_path_factory.mktemp("reader")
     texts = [path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("tdstream/**/*.py"))]
     (directory / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (directory / "more.jsonl").write_text(json.dumps({"text": "one more"}) + "\n")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()

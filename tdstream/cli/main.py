@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
-        print("Interrupted. No unfinished corpus was left behind.", file=sys.stderr)
+        print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 

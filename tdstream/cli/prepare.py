@@ -84,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flag("--val_fraction", type=float, help="share of the documents to hold out, in OUTPUT_PATH/val")
     flag("--val_documents", type=whole_number, help="number of documents to hold out instead")
+    flag("--append", action="store_true", help="write behind the documents of the corpus in output_path")
     flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
     flag("--resume", action="store_true", help="go on with an unfinished preparation, if there is one")
     flag("--num_proc", type=whole_number, default=1, help="processes that tokenize")
@@ -136,7 +137,13 @@ def run(arguments: argparse.Namespace) -> int:
     given = {name: flags[name] for name in PrepareOptions.__dataclass_fields__ if name in flags}
     asked = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
     options = _placed(asked)
-    check_output(options.output_path, overwrite=options.overwrite, resume=options.resume, task=options.task)
+    check_output(
+        options.output_path,
+        overwrite=options.overwrite,
+        resume=options.resume,
+        task=options.task,
+        append=options.append,
+    )
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
         settle_in()
@@ -183,6 +190,12 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
             f"waiting in {result.output_path} for the other tasks"
         )
     rate = counts.tokens / max(result.seconds, 1e-9)
+    if options.append:
+        return _lengths(result) + (
+            f"{counts.documents:,} documents, {counts.tokens:,} tokens appended in {result.seconds:,.1f} s; "
+            f"the corpus has {meta.total_tokens:,} tokens in {len(meta.chunks):,} chunks: "
+            f"{result.output_path}"
+        )
     return _lengths(result) + (
         f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
         f"{counts.tokens:,} tokens in {len(meta.chunks):,} chunks of {meta.dtype}{_held_out(result)}, "

@@ -11,6 +11,7 @@ hand, and the number of all documents. A run that goes on cuts the shard at hand
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +87,16 @@ class HeldOutWriter:
         self._shards.close({})
         return self._shards.entries
 
-    def finish(self) -> CorpusMeta:
+    def finish(self, encoder: str) -> CorpusMeta:
         """End the last shard, and write the meta.json.
+
+        Args:
+            encoder: What turned text into ids.
 
         Raises:
             CorpusError: If no document was held out.
         """
-        meta = val_meta_of(self._plan, self.close(), self.num_documents)
+        meta = val_meta_of(replace(self._plan, encoder=encoder), self.close(), self.num_documents)
         check_not_empty(meta)
         write_meta(self._directory / META_FILE, meta)
         return meta

@@ -123,7 +123,10 @@ def _merged(output: Path, records: list[Record]) -> Merged:
         held_out = [val_entries(of_task) for of_task in said]
         (staging / VAL_DIR).mkdir(exist_ok=True)
         shards = _put_together([home / VAL_DIR for home in homes], held_out, staging / VAL_DIR)
-        val = val_meta_of(plan, shards, sum(num_held_out(of_task) for of_task in said))
+        encoder = meta_of(plan, entries, 0).encoder
+        val = val_meta_of(
+            replace(plan, encoder=encoder), shards, sum(num_held_out(of_task) for of_task in said)
+        )
         check_not_empty(val)
         write_meta(staging / VAL_DIR / META_FILE, val)
     meta = meta_of(plan, entries, sum(record.num_documents for record in records))

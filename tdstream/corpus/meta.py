@@ -17,6 +17,7 @@ chunk_checksums (file name -> "sha256:..." of its bytes). Where there is a docum
 ({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (file name of the chunk -> documents
 that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index). Where documents
 were held out, also: holdout ({"version": 1, "part": "train" or "val", and what was asked for}).
+Where documents were appended, also: appended (a list of {first_chunk, documents, source}).
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class CorpusMeta:
     tokenizer_fingerprint: str = ""
     vocab_size: int = 0
     encoder: str = ""
-    """What turned text into ids: hf (the tokenizer itself) or the name of a package; "" where unknown."""
+    """What turned text into ids: hf (the tokenizer itself), the name of a package, or several of these with
+    "+" between them where another one had to go on; "" where unknown."""
     num_documents: int = -1
     """-1 where unknown."""
     chunk_checksums: dict[str, str] = field(default_factory=dict)
@@ -92,6 +94,8 @@ class CorpusMeta:
 
     holdout: dict[str, Any] = field(default_factory=dict)
     """How documents were held out of the corpus, or it of another one; empty where none were."""
+    appended: list[dict[str, Any]] = field(default_factory=list)
+    """For each time that documents were appended: first_chunk, documents, and a hash of their source."""
 
     @property
     def total_tokens(self) -> int:
@@ -117,6 +121,7 @@ class CorpusMeta:
             "chunk_checksums": dict(self.chunk_checksums),
             **({name: dict(getattr(self, name)) for name in _INDEX_KEYS} if self.doc_index else {}),
             **({"holdout": dict(self.holdout)} if self.holdout else {}),
+            **({"appended": [dict(part) for part in self.appended]} if self.appended else {}),
         }
 
 

@@ -11,7 +11,7 @@ from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.doc_index import file_names
 from tdstream.corpus.journal import JOURNAL_FILE
 from tdstream.corpus.locks import LOCK_FILE
-from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, fsync_directory, read_meta
+from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, fsync_directory, read_meta
 from tdstream.corpus.output import CHUNK_PATTERN, STAGED_PATTERN, TASK_PATTERN
 from tdstream.errors import CorpusError
 
@@ -30,6 +30,9 @@ def finish_move(output: Path) -> None:
         return
     meta = read_meta(staging / META_FILE)
     _close_journals(staging)
+    if (output / META_FILE).exists() and not all((staging / chunk.file).exists() for chunk in meta.chunks):
+        _move_behind(staging, output, meta)  # The others are those of the corpus that is appended to.
+        return
     if not meta.holdout and (output / META_FILE).exists() and read_meta(output / META_FILE).holdout:
         _remove_val(output / VAL_DIR)
     (output / META_FILE).unlink(missing_ok=True)
@@ -41,6 +44,28 @@ def finish_move(output: Path) -> None:
     remove_staging(output)
 
 
+def _move_behind(staging: Path, output: Path, meta: CorpusMeta) -> None:
+    """Move shards beside those of a corpus that stays; its readers see them from the new meta.json on."""
+    for name in sorted(file_names(meta)):
+        if (staging / name).exists():
+            os.replace(staging / name, output / name)
+    _check_moved(staging, output, meta)
+    fsync_directory(output)
+    shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the shorter corpus
+    os.replace(staging / META_FILE, output / META_FILE)
+    fsync_directory(output)
+    remove_staging(output)
+
+
+def _check_moved(staging: Path, output: Path, meta: CorpusMeta) -> None:
+    for name in sorted(file_names(meta)):
+        if not (output / name).exists():
+            raise CorpusError(
+                f"{output} lacks {name}, which {staging / META_FILE} lists. "
+                f"Remove {staging} and prepare again."
+            )
+
+
 def _move(staging: Path, output: Path) -> None:
     """Move one corpus to its place; do nothing if that has been done."""
     if not (staging / META_FILE).exists():
@@ -48,15 +73,12 @@ def _move(staging: Path, output: Path) -> None:
     (output / META_FILE).unlink(missing_ok=True)
     shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the older corpus
     fsync_directory(output)
-    names = file_names(read_meta(staging / META_FILE))
+    meta = read_meta(staging / META_FILE)
+    names = file_names(meta)
     for name in sorted(names):
         if (staging / name).exists():
             os.replace(staging / name, output / name)
-        elif not (output / name).exists():
-            raise CorpusError(
-                f"{output} lacks {name}, which {staging / META_FILE} lists. "
-                f"Remove {staging} and prepare again."
-            )
+    _check_moved(staging, output, meta)
     for path in output.iterdir():
         if CHUNK_PATTERN.fullmatch(path.name) and path.name not in names:
             path.unlink()

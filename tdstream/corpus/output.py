@@ -75,12 +75,29 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
             f"{output} is not empty (it holds {_named(entries)}). Pass --overwrite to replace a corpus "
             f"that lies there, or choose another output path; nothing was changed."
         )
-    foreign = [path for path in entries if not _is_ours(path) and not _is_our_val(path)]
+    _refuse(output, [path for path in entries if not _is_ours(path) and not _is_our_val(path)])
+    check_staged(output)
+
+
+def check_staged(output: Path) -> None:
+    """Refuse a directory where something else lies under the name of a staging directory, or in it.
+
+    Args:
+        output: The directory.
+
+    Raises:
+        OutputError: If that is so.
+    """
+    foreign: list[Path] = []
     staging = output / STAGING_DIR
     if staging.is_dir() and not staging.is_symlink():
         foreign += sorted(path for path in staging.iterdir() if not _is_staged(path))
     elif os.path.lexists(staging):
         foreign.append(staging)
+    _refuse(output, foreign)
+
+
+def _refuse(output: Path, foreign: list[Path]) -> None:
     if foreign:
         raise OutputError(
             f"{output} holds what no preparation wrote: {_named(foreign)}. Nothing was changed; "

@@ -34,13 +34,14 @@ _FIELDS: dict[str, type] = {
     "chunk_documents": dict,
     "doc_index_checksums": dict,
     "holdout": dict,
+    "appended": list,
 }
 _PER_CHUNK = {
     "chunk_checksums": "a checksum",
     "chunk_documents": "a number of documents",
     "doc_index_checksums": "a checksum of an index",
 }
-_TYPE_NAMES = {int: "a whole number", str: "a text", dict: "an object"}
+_TYPE_NAMES = {int: "a whole number", str: "a text", dict: "an object", list: "a list"}
 
 
 def read_promise(path: Path, findings: Findings) -> CorpusMeta | None:

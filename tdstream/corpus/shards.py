@@ -110,6 +110,7 @@ class ShardWriter:
         *,
         entries: Iterable[Entry] = (),
         journal: Journal | None = None,
+        first: int = 0,
     ) -> None:
         """Begin, or go on behind shards that are safe.
 
@@ -118,6 +119,7 @@ class ShardWriter:
             plan: Says how to write: dtype, tokens_per_chunk, and whether there is an index.
             entries: Those that are safe.
             journal: Told of each shard.
+            first: The number of the first shard.
         """
         self.entries = list(entries)
         """The shards that are safe, in their order."""
@@ -125,6 +127,7 @@ class ShardWriter:
         self._plan = plan
         self._dtype = DTYPES[plan.dtype]
         self._journal = journal
+        self._first = first
         self._open: OpenShard | None = None
 
     @property
@@ -178,7 +181,7 @@ class ShardWriter:
             tokens: What it returned.
             documents: What it returned.
         """
-        path = self._directory / chunk_name(len(self.entries))
+        path = self._directory / chunk_name(self._first + len(self.entries))
         indexed, width = bool(self._plan.doc_index), self._dtype.itemsize
         self._open = OpenShard(path, indexed=indexed, tokens=tokens, documents=documents, width=width)
 
@@ -217,7 +220,7 @@ class ShardWriter:
             indices = (entry.index.documents for entry in self.entries if entry.index is not None)
             room = size * self._dtype.itemsize + max(indices, default=0) * ENDS_DTYPE.itemsize
             check_room(self._directory, room)
-            path = self._directory / chunk_name(len(self.entries))
+            path = self._directory / chunk_name(self._first + len(self.entries))
             self._open = OpenShard(path, indexed=bool(self._plan.doc_index))
         return self._open
 

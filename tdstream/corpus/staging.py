@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tdstream.corpus.base import check_base
 from tdstream.corpus.journal import JOURNAL_FILE, Record
 from tdstream.corpus.locks import LOCK_FILE, take_lock
 from tdstream.corpus.meta import (
@@ -32,7 +33,14 @@ from tdstream.corpus.unfinished import check_unfinished, task_directory, unfinis
 from tdstream.errors import CorpusError, OutputError
 
 
-def check_output(output: Path, *, overwrite: bool, resume: bool = False, task: int | None = None) -> None:
+def check_output(
+    output: Path,
+    *,
+    overwrite: bool,
+    resume: bool = False,
+    task: int | None = None,
+    append: bool = False,
+) -> None:
     """Refuse an output directory that cannot be used, before anything slow is done.
 
     A move that was interrupted is finished first.
@@ -42,15 +50,18 @@ def check_output(output: Path, *, overwrite: bool, resume: bool = False, task: i
         overwrite: Whether an older corpus may be replaced.
         resume: Whether to go on with an unfinished preparation.
         task: Which of several tasks is to write there; None means that there is only one.
+        append: Whether to append to the corpus there.
 
     Raises:
         OutputError: If it is a file, not writable, in use, or holds what must not be lost.
         CorpusError: If the journal of an unfinished preparation cannot be read.
     """
     with explain_os_errors(output):
-        if not os.path.lexists(output):
+        if not os.path.lexists(output) and not append:
             check_parent(output)
             return
+        if append and not output.is_dir():
+            raise OutputError(f"{output} is no directory with a corpus to append to. Leave --append out.")
         if not output.is_dir():
             raise OutputError(f"{output} is a file, not a directory. Choose another output path.")
         if not os.access(output, os.W_OK | os.X_OK):
@@ -62,9 +73,11 @@ def check_output(output: Path, *, overwrite: bool, resume: bool = False, task: i
         elif (output / STAGING_DIR / LOCK_FILE).exists():
             _tidy(output)
         complete = resume and not overwrite and (output / META_FILE).exists()
-        if not complete:
+        if append:
+            check_base(output)
+        elif not complete:
             check_contents(output, overwrite=overwrite)
-        check_unfinished(output, overwrite=overwrite, resume=resume, task=task)
+        check_unfinished(output, overwrite=overwrite, resume=resume, task=task, append=append)
 
 
 def _tidy(output: Path) -> None:
@@ -94,7 +107,13 @@ class Staging:
     """The place where one preparation writes its shards: locked, checked, and empty unless it goes on."""
 
     def __init__(
-        self, output: Path, *, overwrite: bool, resume: bool = False, task: int | None = None
+        self,
+        output: Path,
+        *,
+        overwrite: bool,
+        resume: bool = False,
+        task: int | None = None,
+        append: bool = False,
     ) -> None:
         """Claim a directory.
 
@@ -103,6 +122,7 @@ class Staging:
             overwrite: Whether an older corpus may be replaced.
             resume: Whether to go on with an unfinished preparation, if there is one.
             task: Which of several tasks writes here; None means that there is only one.
+            append: Whether to append to the corpus there.
 
         Raises:
             OutputError: If it cannot be used, or another preparation is using it.
@@ -113,6 +133,7 @@ class Staging:
         self.record: Record | None = None
         """The unfinished preparation that is to be gone on with."""
         self._task = task
+        self._append = append
         self._locks: list[int] = []
         with explain_os_errors(output):
             self._created = _make_directories(output)
@@ -129,8 +150,13 @@ class Staging:
             finish_move(self.output)
         else:
             self._locks.append(take_lock(self.directory, self.output))
-        check_contents(self.output, overwrite=overwrite)
-        check_unfinished(self.output, overwrite=overwrite, resume=resume, task=self._task)
+        if self._append:
+            check_base(self.output)
+        else:
+            check_contents(self.output, overwrite=overwrite)
+        check_unfinished(
+            self.output, overwrite=overwrite, resume=resume, task=self._task, append=self._append
+        )
         if resume:
             self.record = unfinished(self.output, self._task)
 

@@ -35,7 +35,9 @@ def unfinished(output: Path, task: int | None = None) -> Record | None:
     return record if record is not None and (record.entries or record.done) else None
 
 
-def check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int | None) -> None:
+def check_unfinished(
+    output: Path, *, overwrite: bool, resume: bool, task: int | None, append: bool = False
+) -> None:
     """Refuse to begin again where there is something to go on with, or to go on otherwise.
 
     Args:
@@ -43,6 +45,7 @@ def check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int |
         overwrite: Whether an older corpus may be replaced; without resume, unfinished work too.
         resume: Whether to go on with an unfinished preparation.
         task: Which of several tasks is to write there; None means that there is only one.
+        append: Whether to append to the corpus there.
 
     Raises:
         OutputError: If that is so.
@@ -62,6 +65,18 @@ def check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int |
             f"or remove {staging} to begin again."
         )
     record = unfinished(output, task)
+    if record is not None and append is not bool(record.identity.get("append")):
+        kind, flag = ("makes a new corpus", "without") if append else ("appends", "with")
+        raise OutputError(
+            f"{output} holds an unfinished preparation that {kind}. Go on with it {flag} --append and with "
+            f"--resume, or remove {staging} to begin again; nothing was changed."
+        )
+    if record is not None and append and not resume:
+        raise OutputError(
+            f"{output} holds documents that were being appended: {record.num_documents:,} documents, "
+            f"{record.num_tokens:,} tokens are safe. Pass --resume to go on, or remove {staging} to begin "
+            f"again; nothing was changed."
+        )
     if record is not None and not resume:
         raise OutputError(
             f"{output} holds an unfinished preparation: {record.num_documents:,} documents, "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.corpus.base import appended, next_number
 from tdstream.corpus.complete import meta_of
 from tdstream.corpus.entries import Entry
 from tdstream.corpus.held_out import NOTE_KEY, HeldOutWriter
@@ -40,6 +41,7 @@ class CorpusWriter:
         resume: bool = False,
         identity: dict[str, Any] | None = None,
         task: int | None = None,
+        base: CorpusMeta | None = None,
     ) -> None:
         """Claim the output directory.
 
@@ -50,6 +52,7 @@ class CorpusWriter:
             resume: Whether to go on with an unfinished corpus, if there is one.
             identity: Everything that decides the tokens, in JSON types; None keeps no journal.
             task: Which of several tasks this is; its shards wait for a merge. None means the only one.
+            base: The corpus that lies there, to append to; None makes a new one.
 
         Raises:
             ConfigError: If the plan cannot be followed, or is not that of the unfinished corpus.
@@ -64,7 +67,10 @@ class CorpusWriter:
         self._journal: Journal | None = None
         self._shards: ShardWriter | None = None
         self._held_out: HeldOutWriter | None = None
-        self._staging = Staging(output, overwrite=overwrite, resume=resume, task=task)
+        self._base = base
+        self._staging = Staging(
+            output, overwrite=overwrite, resume=resume, task=task, append=base is not None
+        )
         try:
             self._shards = self._begun(identity)
         except BaseException:
@@ -85,7 +91,8 @@ class CorpusWriter:
                 self._journal = Journal.begin(staging.directory, self._plan, identity)
             if self._plan.holdout and not self.is_done:
                 self._held_out = HeldOutWriter(staging.directory, self._plan, entries)
-        return ShardWriter(staging.directory, self._plan, entries=entries, journal=self._journal)
+        first = next_number(self._base)
+        return ShardWriter(staging.directory, self._plan, entries=entries, journal=self._journal, first=first)
 
     @property
     def entries(self) -> list[Entry]:
@@ -146,12 +153,15 @@ class CorpusWriter:
         held_out, told = self._held_out, note
         return lambda num_written: {**told(num_written), NOTE_KEY: held_out.state()}
 
-    def finish(self, *, num_documents: int, note: dict[str, Any] | None = None) -> CorpusMeta:
+    def finish(
+        self, *, num_documents: int, note: dict[str, Any] | None = None, source: str = ""
+    ) -> CorpusMeta:
         """Complete the corpus and let readers see it.
 
         Args:
             num_documents: Documents that the appended tokens came from.
             note: What the journal is to say of the last shard.
+            source: Of documents that are appended, a hash of what they were made from.
 
         Returns:
             The content of its meta.json.
@@ -164,9 +174,11 @@ class CorpusWriter:
         if not self._written.entries:
             raise CorpusError("No token was written; a corpus holds at least one.")
         meta = meta_of(self._plan, self._written.entries, num_documents)
+        if self._base is not None:
+            meta = appended(self._base, self._plan, self._written.entries, num_documents, source)
         if self._held_out is not None:
             with explain_os_errors(self._staging.output):
-                self._held_out.finish()
+                self._held_out.finish(meta.encoder)
         self._staging.publish(meta)
         return meta
 

@@ -27,6 +27,8 @@ class Tokens:
     """Where each document ends among them, shape [num_documents]."""
     holding: NDArray[np.bool_]
     """Whether each holds the end-of-text token in its own text, shape [num_documents]."""
+    encoder: str = ""
+    """What encoded them."""
 
 
 _NOTHING = Tokens(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
@@ -40,18 +42,19 @@ def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> Tokens:
         texts: Documents; there may be none.
         eos_token_id: The id to put behind each.
     """
-    return tokens_of(encoder.encode(texts), eos_token_id) if texts else _NOTHING
+    return tokens_of(encoder.encode(texts), eos_token_id, encoder.name) if texts else _NOTHING
 
 
-def tokens_of(encoded: Encoded, eos_token_id: int) -> Tokens:
+def tokens_of(encoded: Encoded, eos_token_id: int, encoder: str) -> Tokens:
     """Return encoded documents as tokens.
 
     Args:
         encoded: Some documents.
         eos_token_id: The id to put behind each.
+        encoder: What encoded them.
     """
     ids = with_eos(encoded, eos_token_id).astype(np.uint32, copy=False)
-    return Tokens(ids, ends_with_eos(encoded), which_hold(encoded, eos_token_id))
+    return Tokens(ids, ends_with_eos(encoded), which_hold(encoded, eos_token_id), encoder)
 
 
 def block_of(batch: TextBatch, tokens: Tokens) -> Block:
@@ -68,6 +71,7 @@ def block_of(batch: TextBatch, tokens: Tokens) -> Block:
         begin=batch.begin,
         num_records=batch.num_records,
         rows=batch.rows,
+        encoder=tokens.encoder,
     )
 
 
@@ -88,7 +92,7 @@ class Overlapped:
                 return block_of(batch, _NOTHING)
             ids = encoder.encode(batch.texts)
             batch.texts.clear()  # They are not needed any more, and what follows copies the ids.
-            return block_of(batch, tokens_of(ids, eos_token_id))
+            return block_of(batch, tokens_of(ids, eos_token_id, encoder.name))
 
         self._read = Ahead(batches)
         self._encoded = Ahead(map(encoded, self._read))  # A generator would hold what it has handed out.

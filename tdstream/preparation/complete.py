@@ -27,7 +27,7 @@ def complete_result(options: PrepareOptions, plan: CorpusMeta) -> PrepareResult 
         OutputError: If the directory holds a corpus that this preparation cannot have written.
     """
     path = options.output_path / META_FILE
-    if options.overwrite or not options.resume or not path.exists():
+    if options.overwrite or options.append or not options.resume or not path.exists():
         return None
     check_contents(options.output_path, overwrite=True)  # nothing but a corpus
     meta = read_meta(path)

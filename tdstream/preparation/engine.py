@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,6 +13,14 @@ from tdstream.corpus.staging import check_output
 from tdstream.corpus.unfinished import unfinished
 from tdstream.corpus.writer import CorpusWriter
 from tdstream.errors import ConfigError, SourceError, TdstreamError
+from tdstream.preparation.appending import (
+    appended_before,
+    base_of,
+    check_like_base,
+    like_base,
+    source_hash,
+    with_base,
+)
 from tdstream.preparation.blocks import Overlapped
 from tdstream.preparation.complete import complete_result
 from tdstream.preparation.encoder import Encoder
@@ -24,13 +31,12 @@ from tdstream.preparation.identity import as_begun, identity_of
 from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
+from tdstream.preparation.remarks import warn_of
 from tdstream.preparation.result import Nobody, Observer, PrepareResult
 from tdstream.preparation.source import open_source
 from tdstream.preparation.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
 from tdstream.preparation.worker import Orders
 from tdstream.preparation.workers import Pool
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,20 +67,23 @@ def prepare_corpus(
             the chunks that were complete are kept for a start with ``resume``.
     """
     output, task = options.output_path, options.task
-    check_output(output, overwrite=options.overwrite, resume=options.resume, task=task)
-    options = as_begun(options)
+    check_output(output, overwrite=options.overwrite, resume=options.resume, task=task, append=options.append)
+    base = base_of(options)
+    options = as_begun(like_base(options, base))
     inputs = inputs or Inputs()
     tokenizer = inputs.tokenizer
     tokenizer = load_tokenizer(options.tokenizer) if tokenizer is None else own_tokenizer(tokenizer)
     plan = plan_corpus(options, tokenizer)
     if inputs.tokenizer is not None:  # It may be from nowhere that could be named.
         plan = replace(plan, tokenizer_name_or_path=str(tokenizer.name_or_path))
+    if base is not None:
+        check_like_base(options, base, plan)
     complete = complete_result(options, plan)
     if complete is not None:
         return complete
     try:
         with open_source(options, inputs.source) as source:
-            return _prepare(options, inputs, plan, tokenizer, source, observer or Nobody())
+            return _prepare(options, inputs, plan, base, tokenizer, source, observer or Nobody())
     except TdstreamError as error:
         kept = kept_of(options)
         raise (type(error)(f"{error} {kept}") if kept else error) from error.__cause__
@@ -102,11 +111,16 @@ def _prepare(
     options: PrepareOptions,
     inputs: Inputs,
     plan: CorpusMeta,
+    base: CorpusMeta | None,
     tokenizer: Any,
     source: TextSource,
     observer: Observer,
 ) -> PrepareResult:
     holdout = holdout_of(options, source)
+    identity = identity_of(options, plan, source.facts.files, source.facts.identity)
+    before = appended_before(options, base, identity)
+    if before is not None:
+        return before
     begun = options.resume and unfinished(options.output_path, options.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
     batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
@@ -117,8 +131,9 @@ def _prepare(
         plan,
         overwrite=options.overwrite,
         resume=options.resume,
-        identity=identity_of(options, plan, source.facts.files, source.facts.identity),
+        identity=with_base(identity, base),
         task=options.task,
+        base=base,
     )
     with writer:
         ledger = Ledger.of(writer.entries, source.begin)
@@ -130,9 +145,9 @@ def _prepare(
         if not writer.is_done:
             with closing(_blocks(batches, encoder, plan, options, inputs)) as blocks:
                 _write(blocks, writer, ledger, held_out, observer)
-        meta = _finish(options, writer, ledger, held_out)
+        meta = _finish(options, writer, ledger, held_out, source_hash(identity))
     observer.end()
-    _report(ledger)
+    warn_of(ledger.counts)
     return PrepareResult(
         output_path=options.output_path,
         counts=ledger.counts,
@@ -175,7 +190,7 @@ def _blocks(
         tokenizer=options.tokenizer,
         pickled=b"" if inputs.tokenizer is None else packed(inputs.tokenizer),
         tokenizer_fingerprint=plan.tokenizer_fingerprint,
-        encoder=options.encoder,
+        encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
         eos_token_id=eos_token_id,
     )
     return Pool(batches, orders, options.num_proc)
@@ -204,7 +219,7 @@ def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger, held_out: H
 
 
 def _finish(
-    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut
+    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, made_from: str
 ) -> CorpusMeta | None:
     def note() -> dict[str, Any]:
         return {**ledger.last_note(), **held_out.last_note()}
@@ -219,22 +234,9 @@ def _finish(
         )
     if ledger.counts.documents == 0:
         raise SourceError(_nothing(options, ledger.counts.skipped))
-    return writer.finish(num_documents=ledger.counts.documents, note=note())
+    return writer.finish(num_documents=ledger.counts.documents, note=note(), source=made_from)
 
 
 def _nothing(options: PrepareOptions, skipped: int) -> str:
     why = f"all of its {skipped:,} records were skipped" if skipped else "it holds no record"
     return f"Dataset {options.dataset!r} gives no document: {why}. Check its files and its split."
-
-
-def _report(ledger: Ledger) -> None:
-    counts = ledger.counts
-    if counts.with_eos:
-        logger.warning(
-            "%s of %s documents hold the end-of-text token in their own text; without an index of document "
-            "ends, readers cannot tell it from the end of a document.",
-            f"{counts.with_eos:,}",
-            f"{counts.documents:,}",
-        )
-    if counts.skipped:
-        logger.warning("%s records without text were skipped.", f"{counts.skipped:,}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.corpus.complete import joined_encoders
 from tdstream.corpus.entries import Entry
 from tdstream.errors import CorpusError
 from tdstream.preparation.counts import Counts, Documents, count
@@ -26,6 +27,8 @@ class Block:
     documents: Documents
     begin: Place
     """Where the first of the records lies."""
+    encoder: str = ""
+    """What encoded them."""
     num_records: int
     """Records read for it, those without text too."""
     rows: NDArray[np.int64]
@@ -51,6 +54,7 @@ class Ledger:
         self._partial = 0  # Tokens that are safe of the first document of the next block.
         self._documents = self._row = 0  # Of the block that is being written: what has been counted.
         self._new, self._new_lengths = Counts(), Counter[int]()  # Since the last shard's end.
+        self._encoders: dict[str, None] = {}  # Since the last shard's end, and that of the document at hand.
         self._clock = time.monotonic()
 
     @classmethod
@@ -115,11 +119,13 @@ class Ledger:
         partial = num_tokens - (int(ends[documents - 1]) if documents else 0)
         row = int(block.rows[documents]) if partial else int(block.rows[documents - 1]) + 1
         self._count(block, documents, row)
+        self._encoders.setdefault(block.encoder)
         return self._note(Place(block.begin.segment, block.begin.row + row), partial)
 
     def end(self, block: Block) -> None:
         """Take note that all of a block has been written."""
         self._count(block, len(block.rows), block.num_records)
+        self._encoders.setdefault(block.encoder)
         self.place = Place(block.begin.segment, block.begin.row + block.num_records)
         self._documents = self._row = self._partial = 0
 
@@ -144,4 +150,6 @@ class Ledger:
         new, lengths = asdict(self._new + spent), sorted(self._new_lengths.items())
         self.counts += spent
         self._clock, self._new, self._new_lengths = now, Counts(), Counter()
-        return {"segment": place.segment, "row": place.row, "partial": partial, **new, "lengths": lengths}
+        encoders, self._encoders = joined_encoders(list(self._encoders)), {}
+        where = {"segment": place.segment, "row": place.row, "partial": partial}
+        return {**where, **new, "lengths": lengths, "encoder": encoders}

@@ -46,6 +46,8 @@ class PrepareOptions:
     """Share of the documents to hold out, into a corpus of their own in output_path/val; None means none."""
     val_documents: int | None = None
     """Number of documents to hold out instead."""
+    append: bool = False
+    """Write behind the documents of the corpus that lies in output_path."""
     skip_bad: bool = False
     """Count records that hold no text and go on, instead of stopping."""
     resume: bool = False
@@ -85,6 +87,7 @@ class PrepareOptions:
         if self.encoder not in ENCODERS:
             raise ConfigError(f"encoder must be one of {', '.join(ENCODERS)}, got {self.encoder!r}.")
         self._check_holdout()
+        self._check_append()
         if (self.task is None) != (self.num_tasks is None):
             raise ConfigError(
                 f"task and num_tasks are given together or not at all, got task={self.task} and "
@@ -93,6 +96,19 @@ class PrepareOptions:
         if self.task is not None and self.num_tasks is not None and not 0 <= self.task < self.num_tasks:
             raise ConfigError(
                 f"task must be 0 to {self.num_tasks - 1} with num_tasks={self.num_tasks}, got {self.task}."
+            )
+
+    def _check_append(self) -> None:
+        if not self.append:
+            return
+        if self.overwrite:
+            raise ConfigError("append keeps the corpus in output_path, overwrite replaces it. Leave one out.")
+        if self.task is not None:
+            raise ConfigError("append is for one process: several tasks cannot append. Leave one out.")
+        if self.val_fraction is not None or self.val_documents is not None:
+            raise ConfigError(
+                "append holds nothing out: appended documents all go behind those of output_path, and what "
+                "was held out before stays as it is. Leave val_fraction and val_documents out."
             )
 
     def _check_holdout(self) -> None:

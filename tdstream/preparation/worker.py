@@ -84,4 +84,7 @@ def _encoder(orders: Orders) -> Encoder:
         raise TokenizerError(
             f"Tokenizer {orders.tokenizer!r} has changed since the preparation began. Begin again."
         )
-    return choose_encoder(tokenizer, orders.encoder)
+    try:
+        return choose_encoder(tokenizer, orders.encoder)
+    except TokenizerError:  # Another worker has just found out that it is not exact.
+        return choose_encoder(tokenizer, "hf")

@@ -24,8 +24,9 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
 from tdstream.errors import CorpusError, SourceError
-from tdstream.preparation import records, source
+from tdstream.preparation import engine, records, source
 from tdstream.preparation.counts import Counts
+from tdstream.preparation.encoder import Encoded, HfEncoder
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
@@ -320,6 +321,30 @@ class TestMeta:
             "num_documents": len(TEXTS),
             "doc_index": {"version": 1, "suffix": ".ends", "dtype": "int64"},
         }
+
+    def test_another_encoder_had_to_go_on(
+        self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the tokenizer itself took over, meta.json says so, whichever run it was."""
+
+        class Failing(HfEncoder):
+            name = "fake"
+
+            def encode(self, texts: list[str]) -> Encoded:
+                self.name = "fake+hf" if any("007" in text for text in texts) else self.name
+                return super().encode(texts)
+
+        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: Failing(tokenizer))
+        path = write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS))
+        result = prepare(path, batch_size=2, tokens_per_chunk=50, val_fraction=0.3)
+        assert result.meta is not None
+        assert result.meta.encoder == "fake+hf"
+        assert json.loads((tmp_path / "out/val/meta.json").read_text())["encoder"] == "fake+hf"
+        assert prepare(path, overwrite=True, batch_size=2, max_samples=2).meta.encoder == "fake"
+
+        write_jsonl(tmp_path / "b.jsonl", records_of(["007"]))
+        prepare(tmp_path / "b.jsonl", append=True)
+        assert json.loads((tmp_path / "out/meta.json").read_text())["encoder"] == "fake+hf"
 
     def test_counts(self, tmp_path: Path, prepare: Prepare, caplog: pytest.LogCaptureFixture) -> None:
         """Empty documents and documents that hold the end-of-text token are counted, the latter said once."""

@@ -76,6 +76,12 @@ def jobs(
 def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]], **more: Any) -> None:
     """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
     given = jobs(directory, tokenizer_dir, runs, more)
+    for job in given if "append" in more else []:
+        base = write_jsonl(directory / "base.jsonl", [{"text": text} for text in texts()[:90]])
+        for output in ("killed", "whole"):
+            place = Path(job["options"]["output_path"]).with_name(output)
+            options = {**job["options"], "append": False, "dataset": str(base), "output_path": place}
+            prepare_corpus(PrepareOptions(**options))
     command = [sys.executable, str(RUNNER), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -93,7 +99,10 @@ def compare(killed: Path, tokenizer_dir: Path, options: dict[str, Any]) -> None:
     whole = killed.with_name("whole")
     prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": whole}))
     assert files_of(killed) == files_of(whole)
-    if "val_fraction" not in options:
+    if "append" in options:
+        all_texts = [*texts()[:90], *texts()]
+        assert corpus_bytes(killed) == expected_tokens(tokenizer_dir, all_texts, "<u2").tobytes()
+    elif "val_fraction" not in options:
         assert corpus_bytes(killed) == expected_tokens(tokenizer_dir, texts(), "<u2").tobytes()
     else:
         val = corpus_bytes(killed / "val")
@@ -109,6 +118,18 @@ def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
 def test_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path) -> None:
     """Three kills while a second corpus is written beside the first: the files of both are the same."""
     check(tmp_path, tokenizer_dir, [("parquet", 1, 3)], val_fraction=0.3)
+
+
+def test_kills_while_appending(tmp_path: Path, tokenizer_dir: Path) -> None:
+    """Three kills while documents are appended: every one is in the corpus once."""
+    check(tmp_path, tokenizer_dir, [("parquet", 1, 3)], append=True)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_fifty_kills_while_appending(tmp_path: Path, tokenizer_dir: Path, num_proc: int) -> None:
+    """Fifty kills, one process and two."""
+    check(tmp_path, tokenizer_dir, [("gz", num_proc, 50)], append=True)
 
 
 @pytest.mark.exhaustive
