@@ -83,13 +83,12 @@ def check_like_base(options: PrepareOptions, base: CorpusMeta, plan: CorpusMeta)
 
 
 def source_hash(identity: dict[str, Any]) -> str:
-    """Return a hash of what documents are made from, whatever they are appended to.
+    """Return a hash of what documents are made from.
 
     Args:
-        identity: As it stands in the journal.
+        identity: What decides their tokens, whatever they are appended to.
     """
-    content = {name: value for name, value in identity.items() if name != IDENTITY_KEY}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def with_base(identity: dict[str, Any], base: CorpusMeta | None) -> dict[str, Any]:

@@ -23,6 +23,8 @@ import zstandard
 from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
+from tdstream.corpus.entries import Entry
+from tdstream.corpus.journal import Journal
 from tdstream.errors import CorpusError, SourceError
 from tdstream.preparation import engine, records, source
 from tdstream.preparation.counts import Counts
@@ -341,6 +343,23 @@ class TestMeta:
         assert result.meta.encoder == "fake+hf"
         assert json.loads((tmp_path / "out/val/meta.json").read_text())["encoder"] == "fake+hf"
         assert prepare(path, overwrite=True, batch_size=2, max_samples=2).meta.encoder == "fake"
+
+        real = Journal.add
+
+        def stopping(self: Journal, entry: Entry) -> None:
+            real(self, entry)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:  # One block, and a shard that ends inside it.
+            patch.setattr(Journal, "add", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                prepare(path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other")
+        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: HfEncoder(tokenizer))
+        stopped = prepare(
+            path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other", resume=True
+        )
+        assert stopped.meta.encoder == "fake+hf"
+        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: Failing(tokenizer))
 
         write_jsonl(tmp_path / "b.jsonl", records_of(["007"]))
         prepare(tmp_path / "b.jsonl", append=True)
