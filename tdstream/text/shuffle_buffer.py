@@ -53,6 +53,7 @@ class ShuffleBuffer:
             min(max(self.num_documents // 8, 1), MOST_RECORDS) if num_documents else MOST_RECORDS
         )
         # What is read again begins and ends with a block: n records are the bound, those included.
+        self._full = self.num_documents - self.num_documents % self.block_records
         self._spread = max(self.num_documents - 2 * self.block_records, 1)
 
     def __repr__(self) -> str:
@@ -60,7 +61,7 @@ class ShuffleBuffer:
 
     def begin(self, epoch: int, stream: int, served: Due) -> Mixing:
         """Return an empty buffer for a pass, of which all samples up to a time have been served."""
-        return Mixing(self.num_documents, self._spread, (self.seed, epoch, stream), served)
+        return Mixing(self._full, self._spread, (self.seed, epoch, stream), served)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the order; the seed is 0 where it does not."""
