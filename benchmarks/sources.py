@@ -6,7 +6,7 @@ The text is this Python's own library, in pieces of about 1,500 characters, unde
 ids that is trained on a part of it. Each way is shuffled, with batches of 8 x 512 tokens.
 
 first batch   seconds from calling `loader` to holding a batch, preparation or tokenizing included
-tokens/s      of a loop that does nothing else, from the second batch on, for whole epochs and at least a second
+tokens/s      of a loop that does nothing else, from the second batch on: whole epochs, at least a second
 wait          share of the time that a loop waits whose steps take as long as given
 """
 

@@ -2,9 +2,9 @@
 
 What its state is worth was measured, at every place, with a second resume on top of the first (5.2.0):
 
-    generators, Arrow tables, json and parquet files; of these map, batched map, filter, skip, take,
-    select_columns, and the order of shards                                exact
-    shuffle with a buffer                                                  what is in the buffer is lost
+    generators, Arrow tables, json and parquet files; of these map, batched map, filter, skip, take and
+    select_columns                                                         exact
+    shuffle                                                                what is in its buffer is lost
 
 Earlier versions repeat rows after a second resume, or stop to move after the first. So the state is used
 where all parts of a dataset are known to be exact, with a version that was measured; elsewhere records are
@@ -201,5 +201,4 @@ def _parts(iterable: Any) -> Iterator[Any]:
 
 
 def _is_exact(part: Any) -> bool:
-    name = type(part).__name__
-    return name in _EXACT or (name == _SHUFFLED and part.buffer_size <= 1)
+    return type(part).__name__ in _EXACT

@@ -26,6 +26,7 @@ from helpers_stream import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
+from helpers_text import train_tokenizer
 from tdstream.corpus.locks import take_lock
 from tdstream.errors import SourceError, StateError
 from tdstream.preparation import cached
@@ -131,6 +132,17 @@ def test_padding_is_the_tokenizers_own(tokenizer_dir):
             assert packed["input_ids"].tolist() == batch["input_ids"].tolist()
         assert batch["input_ids"].tolist() == [[2, 3, 5, 0, 5, 5, 5, 5]]
         assert batch["labels"].tolist() == [[3, 5, 0, -100, -100, -100, -100, -100]]
+
+
+def test_white_space_at_both_ends_is_left_out(tmp_path):
+    """cut="document", with a tokenizer that sees white space: by all ways the tokens of the stripped text."""
+    from transformers import AutoTokenizer
+
+    tokenizer = train_tokenizer(tmp_path / "bytes")
+    expected = AutoTokenizer.from_pretrained(tokenizer)("def a", add_special_tokens=False)["input_ids"]
+    for name in ("list", "cached list", "cached function", "function"):
+        batch = next(iter(build(name, [" \n def a\n\n"], tokenizer, cut="document", batch_size=1)))
+        assert batch["input_ids"][0, : len(expected) + 1].tolist() == [*expected, 0]
 
 
 @pytest.fixture

@@ -159,7 +159,8 @@ def test_a_shuffled_dataset_is_shuffled_anew_in_each_epoch():
     assert sorted(first) == sorted(second) == sorted(NUMBERED)
     assert first != second
     assert dataset.epoch == 0
-    assert texts_of(DatasetRecords(from_table()).open(1, Place(), 16)) == NUMBERED
+    for epoch in range(5):
+        assert texts_of(DatasetRecords(from_table()).open(epoch, Place(), 16)) == NUMBERED
 
 
 def test_two_passes_over_one_dataset_do_not_disturb_each_other():

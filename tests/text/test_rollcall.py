@@ -1,0 +1,19 @@
+"""The last worker to end is told so, and only that one."""
+
+from __future__ import annotations
+
+from tdstream.rollcall import RollCall
+from tdstream.topology import Worker
+
+WORKERS = [Worker(number, 3, True) for number in range(3)]
+
+
+def test_the_last_one_is_told():
+    """Two of three ends are not the end; nor is one of an epoch that is read again."""
+    roll = RollCall()
+    for worker in WORKERS:
+        roll.begin(worker)
+    assert [roll.ends(worker, 4) for worker in WORKERS] == [False, False, True]
+    for worker in WORKERS:
+        roll.begin(worker)
+    assert [roll.ends(worker, 4) for worker in WORKERS] == [False, False, True]
