@@ -134,3 +134,18 @@ def test_a_dropped_source_goes_on_where_it_was() -> None:
     assert set(sources[10:30].tolist()) == {0}
     assert numbers[sources == 1].tolist() == list(range(5 + 10))
     assert numbers[sources == 0].tolist() == list(range(5 + 20 + 10))
+
+
+@pytest.mark.parametrize("start", range(1001, 1041))
+def test_a_stage_may_begin_between_neighbours_that_changed_places(start: int) -> None:
+    """Shuffled, a stage changes nothing before its start, and behind it no source repeats or leaves out."""
+    stages = [Stage(0, np.array([7, 3])), Stage(start, np.array([3, 7]))]
+    options: dict[str, Any] = {"stop": "first", "max_epochs": [None, None], "seed": 5}
+    plain, staged = (Schedule([9000, 9000], stages[:count], **options) for count in (1, 2))
+    sources, numbers = staged.at(np.arange(start + 50), 0)
+    before = plain.at(np.arange(start), 0)
+    assert (sources[:start] == before[0]).all()
+    assert (numbers[:start] == before[1]).all()
+    for source in (0, 1):
+        own = numbers[sources == source]
+        assert own.tolist() == list(range(len(own)))
