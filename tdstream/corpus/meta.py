@@ -17,7 +17,9 @@ chunk_checksums (file name -> "sha256:..." of its bytes). Where there is a docum
 ({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (file name of the chunk -> documents
 that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index). Where documents
 were held out, also: holdout ({"version": 1, "part": "train" or "val", and what was asked for}).
-Where documents were appended, also: appended (a list of {first_chunk, documents, source}).
+Where documents were appended, also: appended (a list of {first_chunk, documents, source}). What a preparation
+has written also has made_from (name of what decided its documents -> a short hash of that; not of what was
+appended).
 """
 
 from __future__ import annotations
@@ -96,6 +98,8 @@ class CorpusMeta:
     """How documents were held out of the corpus, or it of another one; empty where none were."""
     appended: list[dict[str, Any]] = field(default_factory=list)
     """For each time that documents were appended: first_chunk, documents, and a hash of their source."""
+    made_from: dict[str, str] = field(default_factory=dict)
+    """Name of what decided the documents, but those appended later -> a hash of it; empty where unknown."""
 
     @property
     def total_tokens(self) -> int:
@@ -122,6 +126,7 @@ class CorpusMeta:
             **({name: dict(getattr(self, name)) for name in _INDEX_KEYS} if self.doc_index else {}),
             **({"holdout": dict(self.holdout)} if self.holdout else {}),
             **({"appended": [dict(part) for part in self.appended]} if self.appended else {}),
+            **({"made_from": dict(self.made_from)} if self.made_from else {}),
         }
 
 

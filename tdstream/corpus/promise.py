@@ -35,6 +35,7 @@ _FIELDS: dict[str, type] = {
     "doc_index_checksums": dict,
     "holdout": dict,
     "appended": list,
+    "made_from": dict,
 }
 _PER_CHUNK = {
     "chunk_checksums": "a checksum",

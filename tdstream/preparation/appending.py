@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from dataclasses import replace
 from typing import Any
@@ -14,6 +12,7 @@ from tdstream.corpus.journal import changed
 from tdstream.corpus.meta import META_FILE, CorpusMeta
 from tdstream.errors import ConfigError
 from tdstream.preparation.counts import Counts
+from tdstream.preparation.identity import made_from, short_hash
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 
@@ -88,7 +87,7 @@ def source_hash(identity: dict[str, Any]) -> str:
     Args:
         identity: What decides their tokens, whatever they are appended to.
     """
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return short_hash(identity)
 
 
 def with_base(identity: dict[str, Any], base: CorpusMeta | None) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def with_base(identity: dict[str, Any], base: CorpusMeta | None) -> dict[str, An
 def appended_before(
     options: PrepareOptions, base: CorpusMeta | None, identity: dict[str, Any]
 ) -> PrepareResult | None:
-    """Return the result of an earlier run that has appended the very same documents; None if there is none.
+    """Return the result if an earlier run has written the very same documents; None if there is none.
 
     Args:
         options: What was asked for.
@@ -114,17 +113,26 @@ def appended_before(
     Raises:
         ConfigError: If there is one, and it was not asked to resume.
     """
-    source = source_hash(identity)
-    parts = [] if base is None else [part for part in base.appended if part.get("source") == source]
-    if base is None or not parts:
+    how = "" if base is None else _how_written(options, base, identity)
+    if base is None or not how:
         return None
     if not options.resume:
-        raise ConfigError(
-            f"These very documents were appended to {options.output_path} before "
-            f"({parts[-1]['documents']:,}, from {parts[-1]['first_chunk']} on), and would be in it twice. "
-            f"With --resume nothing is done."
-        )
+        raise ConfigError(f"{how}, and would be in it twice. With --resume nothing is done.")
     counts = Counts(documents=max(base.num_documents, 0), tokens=base.total_tokens)
     return PrepareResult(
         output_path=options.output_path, counts=counts, meta=base, seconds=0.0, was_complete=True
     )
+
+
+def _how_written(options: PrepareOptions, base: CorpusMeta, identity: dict[str, Any]) -> str:
+    """Return the beginning of a sentence on how the very same documents were written; empty if not at all."""
+    source = source_hash(identity)
+    parts = [part for part in base.appended if part.get("source") == source]
+    if parts:
+        return (
+            f"These very documents were appended to {options.output_path} before "
+            f"({parts[-1]['documents']:,}, from {parts[-1]['first_chunk']} on)"
+        )
+    if base.made_from and base.made_from == made_from(identity):
+        return f"The corpus in {options.output_path} was made from these very documents: they are in it"
+    return ""

@@ -27,7 +27,7 @@ from tdstream.preparation.encoder import Encoder
 from tdstream.preparation.encoder_choice import choose_encoder
 from tdstream.preparation.held_out import HeldOut
 from tdstream.preparation.holdout import holdout_of
-from tdstream.preparation.identity import as_begun, identity_of
+from tdstream.preparation.identity import as_begun, identity_of, made_from
 from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
@@ -78,7 +78,7 @@ def prepare_corpus(
         plan = replace(plan, tokenizer_name_or_path=str(tokenizer.name_or_path))
     if base is not None:
         check_like_base(options, base, plan)
-    complete = complete_result(options, plan)
+    complete = complete_result(options, plan, inputs.source)
     if complete is not None:
         return complete
     try:
@@ -125,7 +125,7 @@ def _prepare(
     # Nothing is written before there is a first record, unless there may be none.
     batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
     encoder = choose_encoder(tokenizer, options.encoder)
-    plan = replace(plan, encoder=encoder.name)
+    plan = replace(plan, encoder=encoder.name, made_from=made_from(identity))
     writer = CorpusWriter(
         options.output_path,
         plan,

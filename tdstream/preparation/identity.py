@@ -15,6 +15,10 @@ from tdstream.corpus.unfinished import unfinished
 from tdstream.preparation.options import PrepareOptions
 
 _HELD_OUT = ("val_fraction", "val_documents")
+_DOCUMENTS = (
+    "dataset", "data_name", "split", "text_field", "lines", "strip", "max_samples", "files", "given"
+)  # fmt: skip
+"""What decides which documents there are; what is made of them is in meta.json under names of its own."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +57,24 @@ def identity_of(
         **({"doc_index": True} if options.doc_index else {}),
         **{name: getattr(options, name) for name in _HELD_OUT if getattr(options, name) is not None},
     }
+
+
+def made_from(identity: dict[str, Any]) -> dict[str, str]:
+    """Return for meta.json what documents are made from: a hash of each part, by its name.
+
+    It does not depend on how the work was divided into tasks.
+
+    Args:
+        identity: What decides the tokens.
+    """
+    known = {name: identity.get(name) for name in _DOCUMENTS}
+    return {name: short_hash(value) for name, value in known.items() if value not in (None, False)}
+
+
+def short_hash(value: Any) -> str:
+    """Return a hash of JSON types, 16 hexadecimal digits."""
+    content = json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def as_begun(options: PrepareOptions) -> PrepareOptions:

@@ -242,6 +242,19 @@ class TestHistory:
         assert result.was_complete
         assert files_of(tmp_path / "out") == before
 
+    def test_the_documents_of_the_corpus_itself(self, tmp_path: Path, prepare: Prepare) -> None:
+        """What a corpus was made from is not appended to it; and an append does not change what that was."""
+        prepare()
+        with pytest.raises(ConfigError, match=r"was made from these very documents: they are in it, and"):
+            prepare(append=True, dataset=str(tmp_path / "old.jsonl"))
+        prepare(append=True)
+        after = files_of(tmp_path / "out")
+        assert prepare(append=True, resume=True, dataset=str(tmp_path / "old.jsonl")).was_complete
+        assert prepare(resume=True).was_complete
+        with pytest.raises(OutputError, match="another source or with other options: dataset, files changed"):
+            prepare(resume=True, dataset=str(tmp_path / "new.jsonl"))
+        assert files_of(tmp_path / "out") == after
+
     def test_what_is_unfinished(
         self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, stopped: Callable[..., None]
     ) -> None:

@@ -343,6 +343,39 @@ class TestRefusals:
             prepare(resume=True, tokens_per_chunk=99)
         assert files_of(begun) == before
 
+    def test_complete_from_other_documents(
+        self, tmp_path: Path, prepare: Prepare, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A corpus of other documents is not what was asked for, and what differs is named."""
+        prepare()
+        before = files_of(tmp_path / "out")
+        write_jsonl(tmp_path / "b.jsonl", [{"text": text, "more": "x"} for text in TEXTS])
+        other = {"dataset": str(tmp_path / "b.jsonl")}
+        for named, differing in [
+            (other, "dataset, files"),
+            ({"max_samples": 59}, "max_samples"),
+            ({"strip": True}, "strip"),
+            ({**other, "text_field": "text,more"}, "dataset, text_field, files"),
+        ]:
+            with pytest.raises(OutputError, match=rf"from another source .*: {differing} changed\. Pass"):
+                prepare(resume=True, **named)
+        (tmp_path / "a.jsonl").write_bytes((tmp_path / "b.jsonl").read_bytes())
+        with pytest.raises(OutputError, match=r"options: files changed\."):
+            prepare(resume=True)
+        (tmp_path / "a.jsonl").unlink()
+        assert prepare(resume=True).was_complete
+        assert "was made from it cannot be told" in caplog.text
+        assert files_of(tmp_path / "out") == before
+
+    def test_complete_and_how_it_was_made_is_not_known(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Corpora from before the key are compared in what they tell."""
+        prepare()
+        path = tmp_path / "out" / "meta.json"
+        content = json.loads(path.read_text())
+        assert sorted(content.pop("made_from")) == ["dataset", "files", "split", "text_field"]
+        path.write_text(json.dumps(content))
+        assert prepare(resume=True, max_samples=3).was_complete
+
     def test_nothing_to_resume(self, tmp_path: Path, prepare: Prepare) -> None:
         """Resume where there is nothing just begins."""
         prepare(resume=True)

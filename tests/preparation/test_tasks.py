@@ -177,6 +177,9 @@ class TestResume:
         merge_tasks(tmp_path / "out")
         assert corpus_bytes(tmp_path / "out") == expected_tokens(tokenizer_dir, TEXTS, "<u2").tobytes()
         assert prepare(task=1, num_tasks=2, resume=True).was_complete
+        assert prepare(task=2, num_tasks=3, resume=True).was_complete  # The documents are the same.
+        with pytest.raises(OutputError, match=r"or with other options: max_samples changed\."):
+            prepare(task=1, num_tasks=2, resume=True, max_samples=99)
 
     def test_a_merge_that_dies_is_started_again(
         self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
