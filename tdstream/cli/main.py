@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from tdstream.errors import TdstreamError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_NO_READER = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) -> int:
@@ -26,20 +28,33 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
         own_process: Whether the process is there for this alone; default where argv is None.
 
     Returns:
-        The exit code: 0, 1 after an error, 130 after Ctrl-C. Wrong usage exits with 2.
+        The exit code: 0, 1 after an error, 130 after Ctrl-C, 141 where the reader of its output has gone.
+        Wrong usage exits with 2.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
     arguments.own_process = argv is None if own_process is None else own_process
     try:
         with _terminated_cleanly():
-            return int(arguments.run(arguments))
+            code = int(arguments.run(arguments))
+            sys.stdout.flush()
+            return code
     except TdstreamError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # As behind `| head`: there is nobody to tell.
+        _write_no_more()
+        return EXIT_NO_READER
+
+
+def _write_no_more() -> None:
+    """Let what is still to be printed vanish; Python prints it, or its failure, when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -138,7 +138,13 @@ def read_val(output: Path) -> CorpusMeta:
     Raises:
         CorpusError: If its meta.json is missing or cannot be read.
     """
-    return read_meta(output / VAL_DIR / META_FILE)
+    path = output / VAL_DIR / META_FILE
+    if not path.exists():
+        raise CorpusError(
+            f"The documents that were held out of {output} are gone: there is no {path}. Put them back, or "
+            f"pass --overwrite to prepare both again."
+        )
+    return read_meta(path)
 
 
 def check_not_empty(meta: CorpusMeta) -> None:

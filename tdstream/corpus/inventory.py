@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta
+from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, Chunk, CorpusMeta
 from tdstream.corpus.output import CHUNK_PATTERN
 from tdstream.corpus.promise import read_promise
 from tdstream.corpus.report import Findings
@@ -101,6 +101,21 @@ def check_staging(directory: Path, findings: Findings) -> None:
     elif staging.exists():
         left = "is a preparation that has not finished. Wait for it, or start it again."
         findings.fault("unfinished", STAGING_DIR, left)
+
+
+def check_held_out(directory: Path, meta: CorpusMeta, findings: Findings) -> None:
+    """Say that documents which were held out are a corpus of their own.
+
+    Args:
+        directory: The corpus directory.
+        meta: What is promised.
+        findings: Told that they were not looked at.
+    """
+    if meta.holdout.get("part") != "train":
+        return
+    val = directory / VAL_DIR
+    what = "are a corpus of their own" if (val / META_FILE).exists() else f"are not in {val}, where they were"
+    findings.unchecked.append(f"the documents that were held out: they {what}; verify them by themselves")
 
 
 def check_dtype(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> CorpusMeta:

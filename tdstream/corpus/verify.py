@@ -11,7 +11,14 @@ from tdstream.corpus.checks import check_checksums, check_documents, check_ids, 
 from tdstream.corpus.contents import Contents, ContentsReader
 from tdstream.corpus.documents import DocumentScan
 from tdstream.corpus.index_checks import check_index, check_index_files
-from tdstream.corpus.inventory import check_dtype, check_sizes, check_staging, file_sizes, promised
+from tdstream.corpus.inventory import (
+    check_dtype,
+    check_held_out,
+    check_sizes,
+    check_staging,
+    file_sizes,
+    promised,
+)
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta
 from tdstream.corpus.report import Fault, Findings, Report
 from tdstream.corpus.roundtrip import LONGEST_SAMPLE, KnownTokenizer, check_round_trip, check_tokenizer
@@ -69,6 +76,7 @@ def verify_corpus(
     damaged = check_sizes(meta, sizes, findings)
     if META_FILE in sizes:
         findings.checked.append(f"sizes: {len(meta.chunks) - len(damaged):,} of {len(meta.chunks):,} chunks")
+    check_held_out(directory, meta, findings)
     indexed = check_index_files(meta, sizes, findings)
     if fast:
         findings.unchecked.append("contents of the shards: only names and sizes were asked for")

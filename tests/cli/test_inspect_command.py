@@ -44,6 +44,15 @@ def lengths_of(directory: Path) -> list[int]:
     return [end - before - 1 for before, end in pairwise([-1, *ends])]
 
 
+def test_nobody_reads(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind `| head`, it ends quietly when what reads its output has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["inspect", str(clean)]) == 128 + 13
+
+
 def test_json(clean: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--json prints one object with these keys, and nothing else; the numbers are those of the bytes."""
     assert main(["inspect", str(clean), "--json", "--documents", "20"]) == 0

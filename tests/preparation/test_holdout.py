@@ -186,8 +186,12 @@ class TestCorpora:
         assert corpus_bytes(tmp_path / "out/val") == expected_tokens(tokenizer_dir, held, "<u2").tobytes()
         assert merged.val is not None
         assert (merged.meta.num_documents, merged.val.num_documents) == (80, 40)
-        assert verify_corpus(tmp_path / "out").ok
-        assert verify_corpus(tmp_path / "out/val").ok
+        report = verify_corpus(tmp_path / "out")
+        assert report.ok
+        assert "held out: they are a corpus of their own" in report.unchecked[0]
+        report = verify_corpus(tmp_path / "out/val")
+        assert report.ok
+        assert not any("held out" in line for line in report.unchecked)
         assert prepare(val_documents=40, task=0, num_tasks=num_tasks, resume=True).was_complete
 
     def test_the_command(
@@ -333,6 +337,14 @@ class TestRefusals:
             prepare("none", val_fraction=1e-9)
         with pytest.raises(ConfigError, match=r"All 120 documents were held out"):
             prepare("all", val_fraction=1 - 1e-9)
+
+    def test_they_are_gone(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Where they have been moved away, both verify and a resume say so."""
+        prepare(val_fraction=0.25)
+        shutil.rmtree(tmp_path / "out/val")
+        assert "held out: they are not in" in verify_corpus(tmp_path / "out", fast=True).unchecked[0]
+        with pytest.raises(CorpusError, match=r"held out of .* are gone: there is no .*val/meta\.json\. Put"):
+            prepare(val_fraction=0.25, resume=True)
 
     def test_another_share(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """Going on with another share is refused by name, and so is calling another one complete."""
