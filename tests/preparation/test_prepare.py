@@ -320,7 +320,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("source", "named", "sentence"),
         [
-            (TEXTS, {"chunk": 1}, r"prepare has no option chunk; its options are: append, batch_size, data_files"),
+            (TEXTS, {"chunk": 1}, r"prepare has no option chunk; its options are: append, batch_size"),
             (TEXTS, {"dataset": "x"}, r"prepare has no option dataset"),
             (TEXTS, {"data_files": "x"}, r"data_files is for a dataset that is named"),
             (TEXTS, {"lines": True}, r"lines is for a dataset that is named"),
