@@ -12,7 +12,7 @@ from tdstream.corpus.journal import changed
 from tdstream.corpus.meta import META_FILE, CorpusMeta
 from tdstream.errors import ConfigError
 from tdstream.preparation.counts import Counts
-from tdstream.preparation.identity import made_from, short_hash
+from tdstream.preparation.identity import differing, made_from, short_hash
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 
@@ -133,6 +133,6 @@ def _how_written(options: PrepareOptions, base: CorpusMeta, identity: dict[str, 
             f"These very documents were appended to {options.output_path} before "
             f"({parts[-1]['documents']:,}, from {parts[-1]['first_chunk']} on)"
         )
-    if base.made_from and base.made_from == made_from(identity):
+    if base.made_from and not differing(base.made_from, made_from(identity)):
         return f"The corpus in {options.output_path} was made from these very documents: they are in it"
     return ""

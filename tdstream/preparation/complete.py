@@ -11,7 +11,7 @@ from tdstream.corpus.meta import META_FILE, CorpusMeta, read_meta
 from tdstream.corpus.output import check_contents
 from tdstream.errors import OutputError, SourceError
 from tdstream.preparation.counts import Counts
-from tdstream.preparation.identity import identity_of, made_from
+from tdstream.preparation.identity import differing, identity_of, made_from
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 from tdstream.preparation.source import open_source
@@ -71,11 +71,10 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
         unknown = ("files", "given")
         logger.warning("%s Whether %s was made from it cannot be told.", error, options.output_path)
     now = made_from(identity_of(options, plan, files, identity))
-    names = [name for name in dict.fromkeys([*meta.made_from, *now]) if name not in unknown]
-    differing = [name for name in names if meta.made_from.get(name) != now.get(name)]
-    if differing:
+    names = [name for name in differing(meta.made_from, now) if name not in unknown]
+    if names:
         raise OutputError(
             f"{options.output_path} holds a complete corpus that was made from another source or with other "
-            f"options: {', '.join(differing)} changed. Pass --append to write these documents behind those, "
+            f"options: {', '.join(names)} changed. Pass --append to write these documents behind those, "
             f"--overwrite to replace them, or choose another place."
         )

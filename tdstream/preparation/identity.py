@@ -68,7 +68,23 @@ def made_from(identity: dict[str, Any]) -> dict[str, str]:
         identity: What decides the tokens.
     """
     known = {name: identity.get(name) for name in _DOCUMENTS}
+    if not identity["files"]["count"]:
+        known.pop("files")
     return {name: short_hash(value) for name, value in known.items() if value not in (None, False)}
+
+
+def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return the names of what differs in what documents are made from.
+
+    The same files are the same dataset, however that is spelled.
+
+    Args:
+        before: What a meta.json says.
+        now: What is asked for.
+    """
+    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    same_files = "files" in before and before["files"] == now.get("files")
+    return [name for name in names if not (same_files and name == "dataset")]
 
 
 def short_hash(value: Any) -> str:

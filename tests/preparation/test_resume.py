@@ -344,12 +344,19 @@ class TestRefusals:
         assert files_of(begun) == before
 
     def test_complete_from_other_documents(
-        self, tmp_path: Path, prepare: Prepare, caplog: pytest.LogCaptureFixture
+        self,
+        tmp_path: Path,
+        prepare: Prepare,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A corpus of other documents is not what was asked for, and what differs is named."""
         prepare()
         before = files_of(tmp_path / "out")
         write_jsonl(tmp_path / "b.jsonl", [{"text": text, "more": "x"} for text in TEXTS])
+        monkeypatch.chdir(tmp_path)
+        for same in (tmp_path / "a*.jsonl", "a.jsonl", "./a.jsonl"):
+            assert prepare(resume=True, dataset=str(same)).was_complete  # The same file, spelled otherwise.
         other = {"dataset": str(tmp_path / "b.jsonl")}
         for named, differing in [
             (other, "dataset, files"),
