@@ -12,7 +12,7 @@ from tdstream.cache import corpus_in_cache, cut_of
 from tdstream.chain import Cut, shard_chain
 from tdstream.document_fields import document_fields
 from tdstream.errors import ConfigError
-from tdstream.kinds import kind_of
+from tdstream.kinds import holds_text, kind_of
 from tdstream.lazy import LazyPipeline
 from tdstream.live import live_pipeline
 from tdstream.memory import memory_chain, memory_tokenizer
@@ -142,8 +142,10 @@ def build(
         tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer,
         num_proc=num_proc,
     )  # fmt: skip
-    mixture = Mixture(source) if isinstance(source, Mapping) else source
+    mixture = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
     found = "mixture" if isinstance(mixture, Mixture) else kind_of(source, kind, cache_dir=cache_dir)
+    if source_id and found != "mixture":
+        raise ConfigError("source_id numbers the sources of a mixture, and this is one source. Leave it out.")
     if found == "stream":
         return live_pipeline(
             source, text, how, batch_size=batch_size, labels=labels, tail=tail, topology=topology,
@@ -163,8 +165,6 @@ def build(
 
     if isinstance(mixture, Mixture):
         return dealt((mixture_node(mixture, how, dtype=dtype, strict=strict, source_id=source_id),))
-    if source_id:
-        raise ConfigError("source_id numbers the sources of a mixture, and this is one source. Leave it out.")
     if found == "memory":
         tokenize, quiet = memory_tokenizer(text, how), topology.dp_rank > 0
         return LazyPipeline(lambda: dealt(memory_chain(source, text, tokenize, how, quiet=quiet)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from tdstream.errors import ConfigError
@@ -31,3 +33,37 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
     if number > LARGEST:
         raise ConfigError(f"{name} must be at most 2^62, got {value!r}.")
     return number
+
+
+def refuse_unfit(source: Any) -> None:
+    """Refuse what can be iterated over, but gives no documents, or gives them in another order each time.
+
+    Raises:
+        ConfigError: If it is a table or a column of one, a set, or a function that needs arguments.
+    """
+    kind = type(source).__name__
+    if hasattr(source, "iloc") or (hasattr(source, "columns") and hasattr(source, "__len__")):
+        raise ConfigError(
+            f"the source is a {kind}, whose texts are not told from its columns or its index. Pass "
+            f'them as a list, such as frame["text"].tolist(), or datasets.Dataset.from_pandas(frame).'
+        )
+    if isinstance(source, (set, frozenset)):
+        raise ConfigError(
+            f"the source is a {kind}, which has another order in each process, so that no run could be "
+            f"gone on with. Pass a list, such as sorted(source)."
+        )
+    if callable(source) and not hasattr(source, "__iter__") and not _needs_nothing(source):
+        raise ConfigError(
+            f"the source, {getattr(source, '__name__', kind)}, needs arguments, and is called without any. "
+            f"Bind them: functools.partial(function, argument)."
+        )
+
+
+def _needs_nothing(function: Callable[[], Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return True
+    return True

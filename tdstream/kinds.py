@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tdstream.checks import refuse_unfit
 from tdstream.errors import ConfigError
 from tdstream.views import View
 
@@ -83,7 +84,9 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
             f"{os.fspath(source)!r} names something, but kind={kind!r} takes text itself: a list, a dataset "
             f"(datasets.load_dataset(...)), or a function that returns an iterator."
         )
-    if kind in ("memory", "stream") and isinstance(source, Mapping):
+    if kind != "corpus":
+        refuse_unfit(source)
+    if kind != "corpus" and isinstance(source, Mapping):
         names = ", ".join(map(str, source)) or "nothing"
         raise ConfigError(f"the source is a {type(source).__name__} with {names}; pass one of them.")
     if kind == "memory" and not hasattr(source, "__len__"):
@@ -93,6 +96,12 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
             f"a source is a corpus directory, a list of texts, a dataset, a function that returns an "
             f"iterator, or anything that can be iterated over again and again, got {type(source).__name__}."
         )
+
+
+def holds_text(source: Mapping[Any, Any]) -> bool:
+    """Return whether a dict is one of datasets or columns, rather than one of sources to be mixed."""
+    kinds = ("Dataset", "IterableDataset")
+    return any(isinstance(part, list) or any(is_dataset(part, k) for k in kinds) for part in source.values())
 
 
 def is_path(source: Any) -> bool:

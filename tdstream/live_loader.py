@@ -221,6 +221,8 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         if self._may_go_on:
             self._begin_epoch(self._epoch + 1)
             return self._next()
+        if not self.batches_done:
+            self._pipeline.refuse_emptiness(self._epoch)
         return None
 
     def _state_after_failure(self) -> dict[str, Any]:

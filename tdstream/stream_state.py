@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from tdstream.errors import GeometryError
+from tdstream.errors import GeometryError, SourceError
 from tdstream.state import differences
 from tdstream.totals import TotalHint
+
+logger = logging.getLogger(__name__)
 
 CURSOR = "stream"
 """The part of a state that is no node's identity."""
@@ -32,6 +35,22 @@ def refuse_geometry(saved: dict[str, Any], current: dict[str, Any]) -> None:
             f"with the same ranks, workers and batches, each rank from its own state; nothing was loaded. To "
             f"change them between runs, prepare the text once: cache_dir=..."
         )
+
+
+def refuse_emptiness(epoch: int, rows: int, seq_len: int, *, strict: bool) -> None:
+    """Refuse, or warn of, an epoch without a batch: a trainer that counts steps would wait for ever.
+
+    Raises:
+        SourceError: If strict.
+    """
+    phrase = (
+        f"the stream ended without a batch in epoch {epoch}: the text of some rank was over before it filled "
+        f"{rows} x {seq_len} tokens. Use more text, a smaller seq_len, batch_size or number of workers, or "
+        f"strict=False, if an empty epoch is meant."
+    )
+    if strict:
+        raise SourceError(phrase)
+    logger.warning("%s", phrase)
 
 
 def hint_of_places(

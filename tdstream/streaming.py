@@ -17,7 +17,14 @@ from tdstream.nodes.collate import Collate
 from tdstream.rollcall import RollCall
 from tdstream.state import STATE_KEY, STATE_VERSION, refuse, unseal
 from tdstream.stream_pass import StreamNodes, StreamPass
-from tdstream.stream_state import CURSOR, GEOMETRY, NO_LENGTH, hint_of_places, refuse_geometry
+from tdstream.stream_state import (
+    CURSOR,
+    GEOMETRY,
+    NO_LENGTH,
+    hint_of_places,
+    refuse_emptiness,
+    refuse_geometry,
+)
 from tdstream.text.batch import rows_of
 from tdstream.text.sample import Sample
 from tdstream.topology import Topology, Worker, current_worker
@@ -138,6 +145,10 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
         places = [state["nodes"][CURSOR] for state in states]
         return hint_of_places(places, self.nodes.source.records.num_rows, self.topology.dp_world_size)
 
+    def refuse_emptiness(self, epoch: int) -> None:
+        """Refuse, or with strict=False warn of, an epoch that had no batch."""
+        refuse_emptiness(epoch, self.batch_size or 1, self.nodes.chunk.seq_len, strict=self.strict)
+
     def _refuse_workers_alone(self) -> None:
         if not self.loader_agrees and (self._several or is_initialized()):
             raise ConfigError(
@@ -167,6 +178,8 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         samples = self._read()
         if not self._all_have(bool(samples)):
             self._end()
+            if self._agrees and not self._pass.cursor()["served"]:
+                self._pipeline.refuse_emptiness(self._opened.epoch)
             raise StopIteration
         rows = rows_of(samples, marked=self._pipeline.nodes.chunk.is_marked)
         item = self._pipeline.collate(rows, travels=self._travels)

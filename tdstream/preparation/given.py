@@ -8,6 +8,7 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
+from tdstream.checks import refuse_unfit
 from tdstream.errors import ConfigError
 from tdstream.preparation.fields import missing_of, names_in, parts_of, steps_to, types_of
 from tdstream.preparation.options import PrepareOptions
@@ -60,6 +61,7 @@ def _opened(given: Any, options: PrepareOptions) -> tuple[Runs, Facts]:
         return _dataset(given, options)
     if isinstance(given, IterableDataset):
         return _stream(given, options)
+    refuse_unfit(given)
     runs = OneRun(_iterators(given))
     length = len(given) if hasattr(given, "__len__") else None
     return runs, _facts(options, {"length": length, "first": _digest([runs.look(_LOOK)], options)}, length)

@@ -66,12 +66,36 @@ def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
         (lambda: iter(["a"]), {"kind": "memory"}, "needs a list or a datasets.Dataset, got function"),
         (7, {}, "a source is a corpus directory, .* got int"),
         (datasets.DatasetDict({"train": rows()}), {}, "DatasetDict with train; pass one of them"),
+        (rows().to_pandas(), {}, r"a DataFrame, .*tolist"),
+        (rows().to_pandas(), {"cache_dir": "somewhere"}, r"a DataFrame, .*tolist"),
+        (rows().to_pandas()["text"][::2], {}, r"a Series, .*tolist"),
+        (rows().data.table, {}, r"a Table, .*tolist"),
+        ({"a", "b"}, {}, r"a set, .*sorted"),
+        ({"a", "b"}, {"cache_dir": "somewhere"}, r"a set, .*sorted"),
+        (lambda path: iter([path]), {}, r"<lambda>, needs arguments"),
     ],
 )
 def test_what_cannot_be_is_refused(source, options, message):
     """With what was found and what is expected."""
     with pytest.raises(ConfigError, match=message):
         kind_of(source, **options)
+
+
+@pytest.mark.parametrize("source", [datasets.DatasetDict({"train": rows()}), {"text": ["a", "b"]}])
+@pytest.mark.parametrize("options", [{}, {"cache_dir": "somewhere"}])
+def test_a_dict_of_texts_is_no_mixture(source, options):
+    """The sentence speaks of its parts, not of weights."""
+    with pytest.raises(ConfigError, match="pass one of them"):
+        tdstream.build(source, tokenizer="some/name", **options)
+
+
+@pytest.mark.parametrize("source", [rows().to_pandas(), {"a", "b"}, lambda path: iter([path])])
+def test_neither_is_it_prepared_or_counted(source, tokenizer_dir, tmp_path):
+    """A table would give its columns' names as documents."""
+    with pytest.raises(ConfigError, match="the source"):
+        tdstream.prepare(source, tokenizer_dir, tmp_path / "corpus")
+    with pytest.raises(ConfigError, match="the source"):
+        tdstream.count(source, tokenizer_dir)
 
 
 def test_a_name_is_no_corpus():
@@ -98,6 +122,7 @@ def test_text_needs_a_tokenizer(tokenizer, error):
         ({"min_tail_len": 3}, "min_tail_len belongs to cut"),
         ({"cut": "document", "stride": 9}, "stride must be 1 to seq_len"),
         ({"stride": 10}, "stride must be 1 to seq_len"),
+        ({"source_id": True}, "source_id numbers the sources of a mixture"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
     ],
 )
