@@ -12,7 +12,7 @@ from tdstream.cache import corpus_in_cache, cut_of
 from tdstream.chain import Cut, shard_chain
 from tdstream.document_fields import document_fields
 from tdstream.errors import ConfigError
-from tdstream.kinds import holds_text, kind_of
+from tdstream.kinds import holds_text, kind_of, mixture_kind
 from tdstream.lazy import LazyPipeline
 from tdstream.live import live_pipeline
 from tdstream.memory import memory_chain, memory_tokenizer
@@ -92,7 +92,8 @@ def build(
             full row of one that is longer.
         min_tail_len: The fewest tokens that make a document, or what is left of it behind its full samples,
             worth a padded sample of its own, with cut="document"; default seq_len // 4.
-        samples: Which of the samples to serve, as a slice of their stored order; None means all.
+        samples: Which of the samples to serve, as a slice of their stored order, of a mixture of each
+            source's; None means all.
         documents: Whether batches say where documents are: "document_ids", "position_ids", "cu_seqlens" and
             "max_seqlen". With cut="pack" they always do.
         cross_document_labels: Whether labels are kept where the target belongs to the next document.
@@ -143,7 +144,10 @@ def build(
         num_proc=num_proc,
     )  # fmt: skip
     mixture = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
-    found = "mixture" if isinstance(mixture, Mixture) else kind_of(source, kind, cache_dir=cache_dir)
+    if isinstance(mixture, Mixture):
+        found = mixture_kind(kind, cache_dir)
+    else:
+        found = kind_of(source, kind, cache_dir=cache_dir)
     if source_id and found != "mixture":
         raise ConfigError("source_id numbers the sources of a mixture, and this is one source. Leave it out.")
     if found == "stream":

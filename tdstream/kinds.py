@@ -40,6 +40,20 @@ def kind_of(source: Any, kind: str | None = None, *, cache_dir: Any = None) -> s
     return found
 
 
+def mixture_kind(kind: str | None, cache_dir: Any) -> str:
+    """Return what a mixture is taken for, "mixture".
+
+    Raises:
+        ConfigError: If it is to be taken for text; its sources are corpora.
+    """
+    if kind not in (None, "corpus") or cache_dir is not None:
+        raise ConfigError(
+            f"the sources of a mixture are corpus directories; kind and cache_dir are for one of text. "
+            f"Leave them out, got kind={kind!r}, cache_dir={cache_dir!r}."
+        )
+    return "mixture"
+
+
 _NAMES = {
     "corpus": "a corpus on disk",
     "memory": "text to be tokenized once into memory",

@@ -157,7 +157,8 @@ def locate_step(
         shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}
     reader, _ = cut_of(nodes)
     length = reader["seq_len"] + 1
-    told = not reader.get("parts")  # where the samples of a mixture's sources begin
+    plan = plan_of(nodes)
+    told = plan is None or not plan.has_parts  # where the samples of a mixture's sources begin
     first_row = 0 if rank is None else rank * leg.batch_size
     samples = [
         LocatedSample(

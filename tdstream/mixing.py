@@ -6,16 +6,18 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from numpy.typing import DTypeLike
 
 from tdstream.chain import Chain, Cut, shard_chain
 from tdstream.errors import ConfigError
+from tdstream.kinds import is_path
 from tdstream.mixture import Mixture
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.mixture import MixtureNode, Part
 from tdstream.nodes.shard_source import ShardSource
+from tdstream.views import View
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +44,29 @@ def mixture_node(
     Raises:
         TdstreamError: As `build`.
     """
+    for name, source in mixture.sources.items():
+        if not is_path(source) and not isinstance(source, View):
+            raise ConfigError(
+                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
+                f"{type(source).__name__}. Text is prepared before: tdstream prepare makes a corpus of it."
+            )
     chains = {name: shard_chain(source, cut, dtype=dtype) for name, source in mixture.sources.items()}
     _check_tokenizers(chains, strict=strict)
     parts = [_part(name, chain, mixture.max_epochs.get(name, 0)) for name, chain in chains.items()]
     permutation = next(iter(chains.values()))[-1]
     order = permutation.state_dict()
+    readers = [chain[1].state_dict() for chain in chains.values()]
     return MixtureNode(
         parts,
         stages=mixture.stages({part.name: len(part.ordered) for part in parts}),
         stop=mixture.stop,
         shared={
-            "reader": _shared([chain[1].state_dict() for chain in chains.values()]),
+            "reader": {field: readers[0][field] for field in _SHARED if field in readers[0]},
             "permutation": order,
         },
         seed=None if order["order"] == "sequential" else permutation.seed,
         source_id=source_id,
+        has_parts=any("first_token" in reader or "first_sample" in reader for reader in readers),
     )
 
 
@@ -71,13 +81,6 @@ def _part(name: str, chain: Chain, max_epochs: int) -> Part:
         fingerprint=_fingerprint(chain[:-1]),
         max_epochs=max_epochs,
     )
-
-
-def _shared(readers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return how the samples of all sources are cut, and whether sources are parts of corpora."""
-    shared = {field: readers[0][field] for field in _SHARED if field in readers[0]}
-    parts = any("first_token" in reader or "first_sample" in reader for reader in readers)
-    return {**shared, "parts": True} if parts else shared
 
 
 def _fingerprint(nodes: Sequence[object]) -> str:

@@ -40,6 +40,8 @@ class MixturePlan:
     stop: str
     seed: int | None
     """For another order in every period; None keeps one order."""
+    has_parts: bool = False
+    """Whether sources are, or were, parts of corpora: the state does not tell where their samples begin."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -66,6 +68,7 @@ class MixturePlan:
         """Return sources and stages as JSON types, built fresh."""
         return {
             "stop": self.stop,
+            **({"has_parts": True} if self.has_parts else {}),
             "sources": [list(entry) for entry in self.entries],
             "stages": [
                 [start, [weights.get(name, 0) for name in self.names]] for start, weights in self.stages
@@ -83,7 +86,7 @@ class MixturePlan:
             entries = tuple(Entry(*entry) for entry in state["sources"])
             stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
             _check(entries, stages, state["stop"])
-            return cls(entries, stages, state["stop"], seed)
+            return cls(entries, stages, state["stop"], seed, state.get("has_parts") is True)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(
                 f"the state's mixture does not fit, or was cut or changed ({type(error).__name__}: {error})."
@@ -107,7 +110,8 @@ class MixturePlan:
         if not kept or not _same(kept[-1][1], weights, names):
             kept.append((sample, weights))
         later = [stage for stage in self.stages if stage[0] > sample]
-        return MixturePlan(entries, (*kept, *later), self.stop, self.seed)
+        has_parts = saved.has_parts or self.has_parts
+        return MixturePlan(entries, (*kept, *later), self.stop, self.seed, has_parts)
 
     def differences(self, saved: MixturePlan) -> list[str]:
         """Return a phrase for each way in which a saved mixture cannot become this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -49,10 +49,9 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
     """
     if by not in _UNITS:
         raise ConfigError(f'by must be "samples" or "documents", got {by!r}.')
-    shares = [_share(fraction) for fraction in fractions]
-    total = sum(shares)
-    if not shares or total > 1:
-        raise ConfigError(f"fractions must be shares that add up to at most 1, got {list(fractions)!r}.")
+    shares = [_share(fraction) for fraction in fractions] if isinstance(fractions, Iterable) else []
+    if not shares or sum(shares) > 1:
+        raise ConfigError(f"fractions must be shares that add up to at most 1, got {fractions!r}.")
     borders = accumulate(shares, initial=Fraction(0))
     return [View(corpus, begin, end, by) for begin, end in pairwise(borders)]
 

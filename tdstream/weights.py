@@ -41,7 +41,7 @@ def checked_weights(weights: Mapping[str, Any], names: Sequence[str]) -> Weights
 
 
 def _checked(name: str, weight: Any) -> float:
-    if not _is_number(weight) or not math.isfinite(weight) or weight <= 0:
+    if not _is_number(weight) or not _is_finite(weight) or weight <= 0:
         raise ConfigError(
             f"the weight of {name} must be a number above 0, got {weight!r}. "
             f"To take a source out of the mixture, leave it out."
@@ -53,6 +53,13 @@ def short(weight: Any) -> float:
     """Return a weight rounded to six digits; a whole one as an int."""
     rounded = float(f"{float(weight):.6g}")
     return int(rounded) if rounded.is_integer() and rounded < 2**53 else rounded
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number above all floats
+        return False
 
 
 def _is_number(value: Any) -> bool:

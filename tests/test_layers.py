@@ -90,7 +90,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "schedule": {"interleave"},
     "mixture_plan": {"schedule", "weights"},
     "mixture": {"checks", "schedule", "weights"},
-    "mixing": {"chain"},
+    "mixing": {"chain", "kinds"},
     "mixture_stats": {"pipeline"},
     "rollcall": {"topology"},
     "stream_state": {"state"},

@@ -116,6 +116,28 @@ def test_a_bare_stateful_dataloader_refuses_a_change(sources):
         next(iter(changed))
 
 
+def test_a_part_of_a_corpus_comes_and_goes(sources):
+    """A running mixture may take on a part of a corpus, and leave it; what it had is remembered."""
+    part = tdstream.split(sources["code"], [0.5, 0.5])[1]
+    whole, both = {"web": (sources["web"], 1)}, {"web": (sources["web"], 1), "code": (part, 1)}
+    state, log = None, []
+    for source in (whole, both, whole):
+        loader = tdstream.loader(source, batch_size=4, **OPTIONS)
+        if state is not None:
+            loader.load_state_dict(state)
+        log += [sample for _, batch in zip(range(5), loader, strict=False) for sample in samples(batch)]
+        state = loader.state_dict()
+    assert Counter(name for name, _ in log) == {"web": 50, "code": 10}
+    assert [sample for name, sample in log if name == "web"] == feistel_order(100, 3, 0)(
+        np.arange(50)
+    ).tolist()
+    code = feistel_order(20, 3, 0)(np.arange(10)) + 20
+    assert [sample for name, sample in log if name == "code"] == code.tolist()
+    located = [one for step in (2, 7, 12) for one in loader.locate(step).samples]
+    assert [one.source for one in located] == [name for step in (2, 7, 12) for name, _ in log[4 * step :][:4]]
+    assert not any(one.pieces for one in located)  # the state does not tell where a part begins
+
+
 def test_locate_tells_what_each_step_had(sources):
     """Of past and future steps, before and behind a change, the source and its own sample are known."""
     loader = tdstream.loader(mixed(sources), batch_size=4, **OPTIONS)
@@ -202,6 +224,7 @@ def test_weights_become_exact_shares():
         ({"weights": {"web": 1, "code": 0}}, "above 0, got 0.*leave it out"),
         ({"weights": {"web": 1, "code": float("nan")}}, "above 0, got nan"),
         ({"weights": {"web": 1, "code": float("inf")}}, "above 0, got inf"),
+        ({"weights": {"web": 1, "code": 10**400}}, "above 0, got 1000"),
         ({"weights": {"web": 1, "code": True}}, "above 0, got True"),
         ({"weights": {"web": 1, "cod": 1}}, "weights name cod, which are no sources"),
         ({"weights": {"web": 1}}, "code has no weight"),
@@ -237,6 +260,13 @@ def test_other_refusals(sources, tmp_path):
         tdstream.build(sources["web"], source_id=True, **OPTIONS)
     with pytest.raises(tdstream.CorpusNotFoundError, match="nowhere"):
         tdstream.build({"web": (tmp_path / "nowhere", 1)}, **OPTIONS)
+    with pytest.raises(
+        tdstream.ConfigError, match=r"source text of a mixture must be a corpus directory.*list"
+    ):
+        tdstream.build({**mixed(sources), "text": (["a text"], 1)}, tokenizer="none", **OPTIONS)
+    for option in ({"kind": "stream"}, {"kind": "anything"}, {"cache_dir": tmp_path}):
+        with pytest.raises(tdstream.ConfigError, match="for one of text"):
+            tdstream.build(mixed(sources), **option, **OPTIONS)
 
 
 def test_other_tokenizers_are_refused(sources, caplog):

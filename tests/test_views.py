@@ -154,6 +154,7 @@ def test_a_part_is_shuffled_in_itself(corpus, shuffle):
         (["half"], "got 'half'"),
         ([True], "got True"),
         ([2], "got 2"),
+        (0.5, "add up to at most 1, got 0.5"),
     ],
 )
 def test_shares_out_of_range_are_refused(fractions, words):

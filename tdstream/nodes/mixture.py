@@ -52,6 +52,7 @@ class MixtureNode:
         shared: The identity that all sources share: how samples are cut and ordered.
         seed: For another order in every period; None keeps one order.
         source_id: Whether rows say which source they are of.
+        has_parts: Whether sources are parts of corpora.
     """
 
     name = "mixture"
@@ -65,12 +66,14 @@ class MixtureNode:
         shared: dict[str, dict[str, Any]],
         seed: int | None,
         source_id: bool = False,
+        has_parts: bool = False,
     ) -> None:
         entries = sorted(
             Entry(part.name, len(part.ordered), part.fingerprint, part.max_epochs) for part in parts
         )
         self.parts, self.source_id = {part.name: part for part in parts}, source_id
-        self.shared, self._own = shared, MixturePlan(tuple(entries), tuple(stages), stop, seed)
+        self.shared = shared
+        self._own = MixturePlan(tuple(entries), tuple(stages), stop, seed, has_parts)
         self._dtype = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
         self.follow(self._own)
 

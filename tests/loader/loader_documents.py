@@ -36,7 +36,7 @@ class Kind:
         """Write the corpus."""
         ends = list(itertools.accumulate(self.lengths))
         borders = itertools.accumulate(SHARD_TOKENS[:-1]) if sum(self.lengths) > 1000 else BORDERS
-        return write_indexed(directory, ends, ends[-1], list(borders))
+        return write_indexed(directory, ends, ends[-1], [border for border in borders if border < ends[-1]])
 
     def reading(self) -> Callable[[Mapping[str, Any]], Ids]:
         """Return a function that returns the samples of a batch, having looked at every number in it."""
@@ -46,7 +46,7 @@ class Kind:
         def ids(batch: Mapping[str, Any]) -> Ids:
             said = listed(batch)
             starts = [row[0] - 1 for row in said["input_ids"]]
-            rows = [self._row(stream, start) for start in starts]
+            rows = [self.row(stream, start) for start in starts]
             tokens = [[place.token if place else 0 for place in row[:SEQ_LEN]] for row in rows]
             expected = {"input_ids": tokens, **expected_fields(rows)}
             if self.ends_rows:
@@ -57,7 +57,7 @@ class Kind:
 
         return ids
 
-    def _row(self, stream: list[Place], start: int) -> Row:
+    def row(self, stream: list[Place], start: int) -> Row:
         """Return the places of a sample; where it has only its own documents, nothing follows their end."""
         row: Row = list(stream[start : start + SEQ_LEN + 1])
         if self.options.get("cut") == "document":
