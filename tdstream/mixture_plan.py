@@ -102,9 +102,8 @@ class MixturePlan:
 
     def after(self, saved: MixturePlan, sample: int) -> MixturePlan:
         """Return a plan that is the saved one up to a sample of the run, and this one from there on."""
-        known = {entry.name for entry in saved.entries}
-        new = [entry for entry in self.entries if entry.name not in known]
-        entries = tuple(sorted([*saved.entries, *new]))
+        known = {entry.name: entry for entry in (*saved.entries, *self.entries)}  # what lies here counts
+        entries = tuple(sorted(known.values()))
         kept = [stage for stage in saved.stages if stage[0] < sample]
         names, weights = [entry.name for entry in entries], self.weights_at(sample)
         if not kept or not _same(kept[-1][1], weights, names):

@@ -10,6 +10,7 @@ from torch.utils.data import IterableDataset
 
 from tdstream.clock import EpochClock, Pass
 from tdstream.errors import StateError
+from tdstream.journey import Leg
 from tdstream.mixture_plan import MixturePlan
 from tdstream.node import Node
 from tdstream.nodes.collate import Collate
@@ -136,7 +137,9 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         try:
             dealing = saved[self.splitter.name]
             global_batch = int(dealing.get("batch_size", 1)) * int(dealing.get("dp_world_size", 1))
-            wrap = dealing.get("tail") == "wrap"
+            if dealing.get("history"):  # the steps that there were; the one who saved may have made none
+                global_batch = Leg(*map(int, dealing["history"][-1])).global_batch
+            wrap = self.splitter.tail == "wrap"
             return node.after(saved[node.name], place, max(global_batch, 1), wrap=wrap)
         except (TypeError, ValueError, OverflowError) as error:
             raise StateError(f"the state was cut or changed ({type(error).__name__}: {error}).") from None

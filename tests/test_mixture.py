@@ -138,6 +138,32 @@ def test_a_part_of_a_corpus_comes_and_goes(sources):
     assert not any(one.pieces for one in located)  # the state does not tell where a part begins
 
 
+def test_a_source_leaves_before_an_epochs_rest(sources):
+    """A rest too small for who saved the state, but not for who made its steps, is served by new weights."""
+    first = tdstream.loader(mixed(sources), batch_size=1, **OPTIONS)
+    log = [sample for _, batch in zip(range(126), first, strict=False) for sample in samples(batch)]
+    idle = tdstream.loader(mixed(sources), batch_size=9, **OPTIONS)  # 7 samples are left
+    idle.load_state_dict(first.state_dict())
+    last = tdstream.loader({"web": (sources["web"], 1)}, batch_size=2, **OPTIONS)
+    last.load_state_dict(idle.state_dict())
+    rest = [sample for batch in last for sample in samples(batch)]
+    web = [sample for name, sample in log + rest if name == "web"]
+    assert last.epoch == 0
+    assert len(rest) >= 4
+    assert all(name == "web" for name, _ in rest)
+    assert web == feistel_order(100, 3, 0)(np.arange(len(web))).tolist()
+
+
+def test_a_state_of_other_sizes_goes_on_if_that_is_wanted(sources):
+    """With strict=False the sizes count that sources have here: nothing behind their ends is read."""
+    loader = tdstream.loader(mixed(sources), batch_size=4, **OPTIONS)
+    next(iter(loader))
+    shorter = {"web": (sources["code"], 1), "code": (sources["web"], 1)}
+    other = tdstream.loader(shorter, batch_size=4, strict=False, **OPTIONS)
+    other.load_state_dict(loader.state_dict())
+    assert len({sample for batch in other for sample in samples(batch)}) >= 40
+
+
 def test_locate_tells_what_each_step_had(sources):
     """Of past and future steps, before and behind a change, the source and its own sample are known."""
     loader = tdstream.loader(mixed(sources), batch_size=4, **OPTIONS)
