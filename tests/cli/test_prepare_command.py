@@ -322,12 +322,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
         command += ["--output_path", str(place / number.name), "--overwrite", "--batch_size", "5"]
         command += ["--tokens_per_chunk", "100"]
         runs[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    ended = {}
-    for number, run in runs.items():
-        _wait_for(place / number.name / ".preparing" / "chunk_000001.bin", run)
-        run.send_signal(number)
-        ended[number] = (run.wait(timeout=60), run.communicate()[1], place / number.name)
-    return ended
+    try:
+        for number, run in runs.items():
+            _wait_for(place / number.name / ".preparing" / "chunk_000001.bin", run)
+            run.send_signal(number)  # at once: the other one does not wait
+        said = {number: run.communicate(timeout=60)[1] for number, run in runs.items()}
+    finally:
+        for run in runs.values():
+            run.kill()
+            run.__exit__(None, None, None)  # closes its pipe and waits, also if a wait above has failed
+    return {number: (run.returncode, said[number], place / number.name) for number, run in runs.items()}
 
 
 def _wait_for(path: Path, run: subprocess.Popen[str]) -> None:

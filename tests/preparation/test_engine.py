@@ -308,6 +308,7 @@ class TestMeta:
         ends, documents = meta.pop("doc_index_checksums"), meta.pop("chunk_documents")
         assert sum(documents.values()) == len(TEXTS)
         files = {chunk["file"] for chunk in meta.pop("chunks")}
+        assert meta.pop("made_from").keys() == {"dataset", "split", "text_field", "files"}
         assert checksums.keys() == ends.keys() == documents.keys() == files
         assert meta == {
             "tokenizer_name_or_path": str(tokenizer_dir),
