@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -208,7 +210,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        num_bytes = make_inputs(arguments.text_dir, int(arguments.megabytes * 1e6), place)
+        # In a process of its own: a child's largest memory counts what its parent had when it was started.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            wanted = int(arguments.megabytes * 1e6)
+            num_bytes = pool.submit(make_inputs, arguments.text_dir, wanted, place).result()
         print(f"{num_bytes / 1e6:.1f} MB of text, {os.cpu_count()} cores")
         for encoder in arguments.encoders:
             seconds = timed(ours(place, encoder, "--max_samples", "1"), place)[0]
