@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -270,5 +271,6 @@ def test_a_killed_preparation_is_taken_over(tokenizer_dir):
         time.sleep(0.01)
     processes[0].kill()
     processes[0].communicate()
+    assert processes[0].returncode == -signal.SIGKILL  # it had not ended by itself
     output, _ = processes[1].communicate(timeout=90)
-    assert int(output) == 20_000 * 4 // 9
+    assert int(output) == 20_000 * 4 // 9 // 2  # samples of one of two ranks
