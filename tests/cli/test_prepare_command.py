@@ -321,7 +321,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
         ]
         command += ["--output_path", str(place / number.name), "--overwrite", "--batch_size", "5"]
         command += ["--tokens_per_chunk", "100"]
-        runs[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        runs[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_mind_ctrl_c)  # noqa: PLW1509
     try:
         for number, run in runs.items():
             _wait_for(place / number.name / ".preparing" / "chunk_000001.bin", run)
@@ -332,6 +332,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
             run.kill()
             run.__exit__(None, None, None)  # closes its pipe and waits, also if a wait above has failed
     return {number: (run.returncode, said[number], place / number.name) for number, run in runs.items()}
+
+
+def _mind_ctrl_c() -> None:
+    """Undo what a shell does to the jobs that it starts in the background: they ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _wait_for(path: Path, run: subprocess.Popen[str]) -> None:
