@@ -74,8 +74,8 @@ def shard_chain(source: str | Path | View, cut: Cut, *, dtype: DTypeLike | None 
     Raises:
         TdstreamError: As `build`.
     """
-    view = source if isinstance(source, View) else None
-    shards = ShardSource(source if view is None else view.directory, dtype=dtype)  # type: ignore[arg-type]
+    view, directory = (source, source.directory) if isinstance(source, View) else (None, source)
+    shards = ShardSource(directory, dtype=dtype)
     reader = part(_reader(shards, cut, view), cut, view)
     return shards, reader, ordered(reader, cut)
 

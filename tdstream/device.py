@@ -119,7 +119,7 @@ class Transfer:
         self._ahead = Ahead(batches, self._mover, self._prefetch)
         return self._ahead
 
-    def bring(self, batch: Any) -> Any:
+    def bring(self, batch: Batch) -> Batch:
         """Return one batch, on the device; it is not brought ahead."""
         return batch if self._mover is None else self._mover.arrived(self._mover(batch))
 

@@ -74,19 +74,20 @@ class DocumentFields:
         left_out = places - 1 if shift else inside
         left_out = left_out[:0] if self.cross_labels else left_out
         if self.capacity is not None:
-            return Split(self._padded(borders), left_out, seq_len)
+            return Split(_padded(borders, self.capacity), left_out, seq_len)
         return Split(borders, left_out, int((borders[1:] - borders[:-1]).max()))
 
-    def _padded(self, borders: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(borders) > self.capacity:  # type: ignore[operator]  # called with a capacity only
-            raise ConfigError(
-                f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
-                f"{len(borders):,} places, more than cu_seqlens_capacity={self.capacity:,}. Build with a "
-                f"larger one; a saved state goes on with it."
-            )
-        padded = np.full(self.capacity, borders[-1], np.int32)  # type: ignore[arg-type]
-        padded[: len(borders)] = borders
-        return padded
+
+def _padded(borders: NDArray[np.int32], capacity: int) -> NDArray[np.int32]:
+    if len(borders) > capacity:
+        raise ConfigError(
+            f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
+            f"{len(borders):,} places, more than cu_seqlens_capacity={capacity:,}. Build with a "
+            f"larger one; a saved state goes on with it."
+        )
+    padded = np.full(capacity, borders[-1], np.int32)
+    padded[: len(borders)] = borders
+    return padded
 
 
 def document_fields(

@@ -207,14 +207,15 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
     def _next(self) -> Batch | None:
         """Return the next batch; None at the epoch's end, which comes to all ranks at once."""
         try:
-            batch = next(self._batches, None)
+            batch: Batch | None = next(self._batches, None)
         except BaseException:
             self._held = self._state_after_failure()
             raise
-        if self._pipeline.agreement.all_have(batch is not None):
+        everybody = self._pipeline.agreement.all_have(batch is not None)
+        if everybody and batch is not None:
             self._may_go_on = False
             self.batches_done, self.step = self.batches_done + 1, self.step + 1
-            return self._transfer.bring(batch)  # type: ignore[no-any-return]
+            return self._transfer.bring(batch)
         self._stands = "behind"
         if batch is not None:
             self._drop()  # others have nothing left; what the workers still have is left out

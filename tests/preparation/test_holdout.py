@@ -295,21 +295,26 @@ class TestHistory:
 
     def test_a_lost_part(self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """A held-out chunk that was safe and is shorter now is named."""
-        real = engine._write_block
-
-        def stopping(*arguments: Any) -> None:
-            real(*arguments)
-            if len(arguments[1].entries) > 3:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(engine, "_write_block", stopping)
-            with pytest.raises(KeyboardInterrupt):
-                prepare(val_fraction=0.25)
+        _stopped(prepare, monkeypatch)
         at_hand = next((tmp_path / "out/.preparing/val").glob("*.bin.tmp"))
         at_hand.write_bytes(b"\0\0")
         with pytest.raises(CorpusError, match=r"bin.tmp has 2 bytes, but the journal promises \d+"):
             prepare(val_fraction=0.25, resume=True)
+
+
+def _stopped(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a preparation that holds out a quarter when more than three chunks are safe."""
+    real = engine._write_block
+
+    def stopping(*arguments: Any) -> None:
+        real(*arguments)
+        if len(arguments[1].entries) > 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_write_block", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(val_fraction=0.25)
 
 
 class TestRefusals:
@@ -348,17 +353,7 @@ class TestRefusals:
 
     def test_another_share(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """Going on with another share is refused by name, and so is calling another one complete."""
-        real = engine._write_block
-
-        def stopping(*arguments: Any) -> None:
-            real(*arguments)
-            if len(arguments[1].entries) > 3:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(engine, "_write_block", stopping)
-            with pytest.raises(KeyboardInterrupt):
-                prepare(val_fraction=0.25)
+        _stopped(prepare, monkeypatch)
         with pytest.raises(ConfigError, match=r"begun otherwise: val_fraction was 0.25, is 0.5\."):
             prepare(val_fraction=0.5, resume=True)
         with pytest.raises(ConfigError, match=r"val_fraction was 0.25, is None; val_documents was None"):
