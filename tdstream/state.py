@@ -83,3 +83,25 @@ def _show(part: dict[str, Any], field: str) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class Compared:
+    """What a node shares whose state is an identity alone: loading it compares."""
+
+    name: str
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the identity, JSON types, built fresh."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this node's.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        refuse(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that is not this node's."""
+        return differences(self.name, saved, self.state_dict())

@@ -14,12 +14,12 @@ from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, 
 from tdstream.errors import ConfigError
 from tdstream.node import Rows
 from tdstream.rows import AnyRows, DocumentRows, MarkedRows, SourcedRows
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 LABELS = ("next", "same")
 
 
-class Collate:
+class Collate(Compared):
     """Inputs and labels from rows.
 
     Args:
@@ -76,18 +76,6 @@ class Collate:
             return {"labels": self.labels}
         cross = self.documents.cross_labels
         return {"labels": self.labels, "documents": True, "cross_document_labels": cross}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _plan(self, rows: AnyRows) -> tuple[Any, tuple[Any, ...]]:
         """Return a function that makes tensors, and the arrays that it takes."""

@@ -18,7 +18,7 @@ from tdstream.errors import CorpusError
 from tdstream.foresight import Foresight
 from tdstream.node import Rows, TokenStream
 from tdstream.rows import MarkedRows, RowEnds
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.windows import DocumentCut, Windows
 
 _ROWS = 256  # windows that are looked for at once: more would not stay in the processor's cache
@@ -26,7 +26,7 @@ _ROWS = 256  # windows that are looked for at once: more would not stay in the p
 Ints = NDArray[np.int64]
 
 
-class DocumentChunks:
+class DocumentChunks(Compared):
     """Samples of a corpus that never cross a document's end, padded where the document is shorter.
 
     Args:
@@ -122,15 +122,3 @@ class DocumentChunks:
             **self.ends.identity(),
             **part,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())

@@ -11,10 +11,10 @@ from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.foresight import Foresight, Ragged
 from tdstream.node import StreamReader
 from tdstream.rows import DocumentRows, RowEnds
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 
-class DocumentMarks:
+class DocumentMarks(Compared):
     """The samples of a reader, with the ends of documents in them.
 
     Args:
@@ -48,18 +48,6 @@ class DocumentMarks:
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples and documents begin and end."""
         return {**self.upstream.state_dict(), **self.ends.identity()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _ends_in(self, indices: NDArray[np.int64]) -> Ragged:
         counts, places = self.ends.within(self.upstream.first_tokens(indices), self.seq_len)

@@ -13,10 +13,10 @@ from tdstream.foresight import Foresight, Ragged
 from tdstream.node import Rows, TokenStream
 from tdstream.packing import VERSION
 from tdstream.rows import MarkedRows, RowEnds
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 
-class PackedDocuments:
+class PackedDocuments(Compared):
     """Samples that hold whole documents, and full rows of those that are longer than a row.
 
     Args:
@@ -82,18 +82,6 @@ class PackedDocuments:
             **self.ends.identity(),
             **part,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _pieces(self, indices: NDArray[np.int64]) -> Ragged:
         """Return where the pieces of rows start, and their tokens."""

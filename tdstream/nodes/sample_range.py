@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tdstream.errors import ConfigError
 from tdstream.node import Foresighted, ReaderNode
 from tdstream.rows import AnyRows
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 
-class SampleRange:
+class SampleRange(Compared):
     """Samples first .. last - 1 of a reader, which are samples 0, 1, ... here.
 
     Args:
@@ -52,15 +52,3 @@ class SampleRange:
     def state_dict(self) -> dict[str, Any]:
         """Return what the samples are, and which of them these are."""
         return {**self.upstream.state_dict(), "first_sample": self.first, "samples": len(self)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())

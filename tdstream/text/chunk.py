@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
 from tdstream.rows import Tokens
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.text.sample import Block, Sample
 from tdstream.text.tokenize import Documents
 
 
-class Chunk:
+class Chunk(Compared):
     """Sample i is tokens i * stride .. i * stride + seq_len of a stream's documents, joined.
 
     Args:
@@ -50,18 +50,6 @@ class Chunk:
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples begin and end."""
         return {"cut": "stream", "seq_len": self.seq_len, "stride": self.stride}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
 
 class Chunking:

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from tdstream.checks import whole
 from tdstream.rows import Tokens
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.text.sample import Block, Sample
 from tdstream.text.tokenize import Documents
 from tdstream.windows import DocumentCut, Windows
 
 
-class DocumentChunk:
+class DocumentChunk(Compared):
     """Windows of single documents, as `windows.DocumentCut` says.
 
     Args:
@@ -63,18 +63,6 @@ class DocumentChunk:
             "min_tail_len": cut.min_tail,
             "pad_token_id": self.pad_token_id,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
 
 class DocumentChunking:

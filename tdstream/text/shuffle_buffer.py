@@ -21,7 +21,7 @@ import numpy as np
 
 from tdstream.checks import whole
 from tdstream.order import round_keys, uniform_32
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.text.records import MOST_RECORDS
 from tdstream.text.sample import Sample
 
@@ -31,7 +31,7 @@ NEVER_SERVED: Due = (-(2**34), -1)
 _WHOLE = 2**33
 
 
-class ShuffleBuffer:
+class ShuffleBuffer(Compared):
     """The samples of at most so many documents, mixed.
 
     Args:
@@ -70,18 +70,6 @@ class ShuffleBuffer:
             "seed": self.seed if self.num_documents else 0,
             "version": 1,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
 
 class Mixing:

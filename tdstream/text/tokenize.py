@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.rows import Tokens
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 _started_in: list[int] = []  # processes in which a fast encoder has started its threads
 
@@ -25,7 +25,7 @@ class Documents:
     """Shape [num_documents]: where each document ends, behind its end-of-text token."""
 
 
-class Tokenize:
+class Tokenize(Compared):
     """A tokenizer, told how its ids are stored.
 
     Args:
@@ -77,18 +77,6 @@ class Tokenize:
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the ids."""
         return {"tokenizer": self._fingerprint, "eos_token_id": self.eos_token_id, "strips": self._strips}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _chosen(self) -> Any:
         """Return the encoder for this process: no fast one whose threads a fork has ended."""
