@@ -22,19 +22,19 @@ if typing.TYPE_CHECKING:
         TdstreamError,
         TokenizerError,
     )
-    from tdstream.lazy import LazyPipeline
     from tdstream.live_loader import LiveLoader
     from tdstream.loader import Loader
     from tdstream.make_loader import loader
-    from tdstream.meter import DataMeter
-    from tdstream.mixture import Mixture
+    from tdstream.mixtures.mixture import Mixture
+    from tdstream.monitor.meter import DataMeter
     from tdstream.pipeline import Pipeline
     from tdstream.portable import position_of
     from tdstream.preparation.result import PrepareResult
     from tdstream.prepare import prepare
     from tdstream.progress import progress
+    from tdstream.sources.lazy import LazyPipeline
     from tdstream.steps import steps
-    from tdstream.streaming import StreamPipeline
+    from tdstream.streams.pipeline import StreamPipeline
     from tdstream.views import View, split
 
 __all__ = [
@@ -74,20 +74,20 @@ _HOMES = {
     "ConfigError": "tdstream.errors",
     "CorpusError": "tdstream.errors",
     "CorpusNotFoundError": "tdstream.errors",
-    "DataMeter": "tdstream.meter",
+    "DataMeter": "tdstream.monitor.meter",
     "DistributedDataset": "tdstream.compat",
     "GeometryError": "tdstream.errors",
-    "LazyPipeline": "tdstream.lazy",
+    "LazyPipeline": "tdstream.sources.lazy",
     "LiveLoader": "tdstream.live_loader",
     "Loader": "tdstream.loader",
-    "Mixture": "tdstream.mixture",
+    "Mixture": "tdstream.mixtures.mixture",
     "OutputError": "tdstream.errors",
     "Pipeline": "tdstream.pipeline",
     "PrepareResult": "tdstream.preparation.result",
     "SourceError": "tdstream.errors",
     "StaleIteratorError": "tdstream.errors",
     "StateError": "tdstream.errors",
-    "StreamPipeline": "tdstream.streaming",
+    "StreamPipeline": "tdstream.streams.pipeline",
     "TdstreamError": "tdstream.errors",
     "TokenizerError": "tdstream.errors",
     "View": "tdstream.views",

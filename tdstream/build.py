@@ -8,21 +8,21 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from tdstream.cache import corpus_in_cache, cut_of
-from tdstream.chain import Cut, shard_chain
 from tdstream.document_fields import document_fields
 from tdstream.errors import ConfigError
-from tdstream.kinds import holds_text, kind_of, mixture_kind
-from tdstream.lazy import LazyPipeline
-from tdstream.live import live_pipeline
-from tdstream.memory import memory_chain, memory_tokenizer
-from tdstream.mixing import mixture_node
-from tdstream.mixture import Mixture
+from tdstream.mixtures.mixture import Mixture
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipeline import Pipeline
-from tdstream.streaming import StreamPipeline
-from tdstream.text_options import Text
+from tdstream.sources.cache import corpus_in_cache, cut_of
+from tdstream.sources.chain import Cut, shard_chain
+from tdstream.sources.kinds import holds_text, kind_of, mixture_kind
+from tdstream.sources.lazy import LazyPipeline
+from tdstream.sources.live import live_pipeline
+from tdstream.sources.memory import memory_chain, memory_tokenizer
+from tdstream.sources.mixing import mixture_node
+from tdstream.sources.text_options import Text
+from tdstream.streams.pipeline import StreamPipeline
 from tdstream.topology import resolve_topology
 from tdstream.views import View
 

@@ -14,10 +14,10 @@ from tdstream.device import Transfer
 from tdstream.errors import ConfigError, StateError
 from tdstream.quirks import hook_sampler, set_vital_silenced
 from tdstream.state import STATE_KEY, STATE_VERSION, unseal
-from tdstream.stream_state import NO_LENGTH, refuse_geometry
-from tdstream.streaming import StreamPipeline
+from tdstream.streams.pipeline import StreamPipeline
+from tdstream.streams.state import NO_LENGTH, refuse_geometry
+from tdstream.streams.turn import Turn
 from tdstream.totals import TotalHint
-from tdstream.turn import Turn
 
 _PART = "stream"
 _STANDS = ("before", "in", "behind")

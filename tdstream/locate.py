@@ -14,11 +14,11 @@ from tdstream.checks import whole
 from tdstream.errors import ConfigError, StateError
 from tdstream.journey import Journey, Leg
 from tdstream.lengths import EpochLengths, SameLength
-from tdstream.mixture_plan import MixturePlan
+from tdstream.mixtures.plan import MixturePlan
+from tdstream.mixtures.schedule import Ints
 from tdstream.nodes.shard_source import expanded_sizes
 from tdstream.order import Order, make_order
 from tdstream.portable import legs_of, open_portable
-from tdstream.schedule import Ints
 
 Shards = tuple[Sequence[str], Sequence[int]]
 """File names, and offsets in the stream of tokens with one more entry."""

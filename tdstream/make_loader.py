@@ -9,11 +9,11 @@ from typing import Any, overload
 import torch
 
 from tdstream.build import build
-from tdstream.lazy import LazyPipeline
 from tdstream.live_loader import LiveLoader
 from tdstream.loader import Loader
-from tdstream.mixture import Mixture
-from tdstream.streaming import StreamPipeline
+from tdstream.mixtures.mixture import Mixture
+from tdstream.sources.lazy import LazyPipeline
+from tdstream.streams.pipeline import StreamPipeline
 from tdstream.views import View
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from tdstream.errors import ConfigError
 from tdstream.journey import Journey, Leg
+from tdstream.mixtures.schedule import Ints, Schedule
 from tdstream.pipeline import Pipeline
-from tdstream.schedule import Ints, Schedule
 
 
 def mixture_stats(journey: Journey, pipeline: Pipeline) -> dict[str, dict[str, int]]:

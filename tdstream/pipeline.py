@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from tdstream.clock import EpochClock, Pass
 from tdstream.errors import StateError
 from tdstream.journey import Leg
-from tdstream.mixture_plan import MixturePlan
+from tdstream.mixtures.plan import MixturePlan
 from tdstream.node import Node
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture import MixtureNode

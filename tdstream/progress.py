@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tqdm import tqdm
 
-from tdstream.extent import Extent
-from tdstream.meter import DataMeter
-from tdstream.pace import Pace
+from tdstream.monitor.extent import Extent
+from tdstream.monitor.meter import DataMeter
+from tdstream.monitor.pace import Pace
 from tdstream.topology import Topology, resolve_topology
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tdstream.mixture_plan import MixturePlan
+    from tdstream.mixtures.plan import MixturePlan
 
 _LEFT_OUT = ("history", "sources", "stages")  # too long, or told in other lines
 

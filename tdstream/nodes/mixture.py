@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tdstream.errors import StateError
 from tdstream.lengths import global_batches
-from tdstream.mixture_plan import Entry, MixturePlan
+from tdstream.mixtures.plan import Entry, MixturePlan
+from tdstream.mixtures.weights import Weights
 from tdstream.node import Node, OrderedNode, Rows
 from tdstream.row_groups import joined
 from tdstream.rows import AnyRows, SourcedRows, SourceRows
 from tdstream.state import differences, refuse
-from tdstream.weights import Weights
 
 VERSION = 1
 """It rises when the order of a mixture changes."""

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from helpers_documents import write_indexed
-from tdstream.chain import Cut, shard_chain
 from tdstream.corpus import window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.window_counts import WindowCounts, count_windows
@@ -16,6 +15,7 @@ from tdstream.errors import CorpusError, StateError
 from tdstream.nodes.document_chunks import DocumentChunks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
+from tdstream.sources.chain import Cut, shard_chain
 from tdstream.topology import resolve_topology
 from tdstream.windows import DocumentCut
 

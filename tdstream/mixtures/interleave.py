@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.period import PERIOD, Word, shares
-from tdstream.rotation import Rotation
+from tdstream.mixtures.period import PERIOD, Word, shares
+from tdstream.mixtures.rotation import Rotation
 
 Ints = NDArray[np.int64]
 

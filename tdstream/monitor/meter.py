@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tdstream.monitor.quantiles import Quantiles
+from tdstream.monitor.tally import bytes_in, tokens_in
+from tdstream.monitor.verdict import Feeding, Report
 from tdstream.pipeline import Pipeline
-from tdstream.quantiles import Quantiles
-from tdstream.tally import bytes_in, tokens_in
-from tdstream.verdict import Feeding, Report
 
 _Item = TypeVar("_Item")
 
@@ -46,7 +46,8 @@ class DataMeter:
         """Yield a loader's batches, and measure: one pass.
 
         Args:
-            loader: Anything that yields batches; what tokens and bytes they hold, `tdstream.tally` says.
+            loader: Anything that yields batches; `tdstream.monitor.tally` says what tokens and bytes they
+                hold.
         """
         self._feeding = _feeding(loader)
         asked = self.clock()

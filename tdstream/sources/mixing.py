@@ -10,13 +10,13 @@ from typing import cast
 
 from numpy.typing import DTypeLike
 
-from tdstream.chain import Chain, Cut, shard_chain
 from tdstream.errors import ConfigError
-from tdstream.kinds import is_path
-from tdstream.mixture import Mixture
+from tdstream.mixtures.mixture import Mixture
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.mixture import MixtureNode, Part
 from tdstream.nodes.shard_source import ShardSource
+from tdstream.sources.chain import Chain, Cut, shard_chain
+from tdstream.sources.kinds import is_path
 from tdstream.views import View
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tdstream.interleave import Interleaving
-from tdstream.period import PERIOD
+from tdstream.mixtures.interleave import Interleaving
+from tdstream.mixtures.period import PERIOD
 
 some_weights = st.one_of(
     st.lists(st.integers(1, 12), min_size=1, max_size=9),

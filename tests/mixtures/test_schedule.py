@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdstream.schedule import STOPS, Schedule, Stage
+from tdstream.mixtures.schedule import STOPS, Schedule, Stage
 
 
 @st.composite

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tdstream.chain import Cut
 from tdstream.errors import ConfigError
-from tdstream.kinds import is_path
 from tdstream.preparation.options import PrepareOptions, name_of
+from tdstream.sources.chain import Cut
+from tdstream.sources.kinds import is_path
+from tdstream.sources.text_options import Text
 from tdstream.text.known_tokenizer import tokenize_with
-from tdstream.text_options import Text
 from tdstream.topology import Topology
 
 

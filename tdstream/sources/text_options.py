@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tdstream.kinds import is_dataset
+from tdstream.sources.kinds import is_dataset
 from tdstream.text.counted_records import CountedRecords
 from tdstream.text.dataset_records import DatasetRecords
 from tdstream.text.indexed_records import IndexedRecords

@@ -8,8 +8,8 @@ from typing import Any
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
-from tdstream.schedule import STOPS
-from tdstream.weights import Weights, checked_weights, sized_weights
+from tdstream.mixtures.schedule import STOPS
+from tdstream.mixtures.weights import Weights, checked_weights, sized_weights
 
 
 class Mixture:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tdstream.meter import DataMeter
+from tdstream.monitor.meter import DataMeter
 
 _APART_S = 0.5
 _MARKS = 64

@@ -9,15 +9,14 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from tdstream.agreement import Agreement, is_initialized
 from tdstream.checks import whole
 from tdstream.clock import EpochClock, Pass
 from tdstream.errors import ConfigError, StateError
 from tdstream.nodes.collate import Collate
-from tdstream.rollcall import RollCall
 from tdstream.state import STATE_KEY, STATE_VERSION, refuse, unseal
-from tdstream.stream_pass import StreamNodes, StreamPass
-from tdstream.stream_state import (
+from tdstream.streams.agreement import Agreement, is_initialized
+from tdstream.streams.rollcall import RollCall
+from tdstream.streams.state import (
     CURSOR,
     GEOMETRY,
     NO_LENGTH,
@@ -25,6 +24,7 @@ from tdstream.stream_state import (
     refuse_emptiness,
     refuse_geometry,
 )
+from tdstream.streams.stream_pass import StreamNodes, StreamPass
 from tdstream.text.batch import rows_of
 from tdstream.text.sample import Sample
 from tdstream.topology import Topology, Worker, current_worker

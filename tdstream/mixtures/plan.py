@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdstream.errors import StateError
-from tdstream.schedule import STOPS, Ints, Schedule, Stage
-from tdstream.weights import Weights, whole_weights
+from tdstream.mixtures.schedule import STOPS, Ints, Schedule, Stage
+from tdstream.mixtures.weights import Weights, whole_weights
 
 
 class Entry(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.interleave import Interleaving
+from tdstream.mixtures.interleave import Interleaving
 
 Ints = NDArray[np.int64]
 

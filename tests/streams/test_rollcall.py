@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tdstream.rollcall import RollCall
+from tdstream.streams.rollcall import RollCall
 from tdstream.topology import Worker
 
 WORKERS = [Worker(number, 3, True) for number in range(3)]

@@ -17,8 +17,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 from helpers_corpus import write_corpus
 from tdstream.cli.main import main
+from tdstream.mixtures.weights import whole_weights
 from tdstream.order import feistel_order
-from tdstream.weights import whole_weights
 
 OPTIONS: dict[str, Any] = {"seq_len": 3, "shuffle": True, "seed": 3}
 

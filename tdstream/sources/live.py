@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdstream.chain import Cut
 from tdstream.errors import ConfigError
 from tdstream.nodes.collate import Collate
-from tdstream.stream_pass import StreamNodes
-from tdstream.streaming import StreamPipeline
+from tdstream.sources.chain import Cut
+from tdstream.sources.text_options import Text, records_of
+from tdstream.streams.pipeline import StreamPipeline
+from tdstream.streams.stream_pass import StreamNodes
 from tdstream.text.chunk import Chunk
 from tdstream.text.document_chunk import DocumentChunk
 from tdstream.text.known_count import known_tokens
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.text.shuffle_buffer import ShuffleBuffer
 from tdstream.text.text_source import TextSource
-from tdstream.text_options import Text, records_of
 from tdstream.topology import Topology
 from tdstream.windows import samples_of
 

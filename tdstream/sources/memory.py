@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdstream.chain import Chain, Cut, ordered, part
 from tdstream.corpus.pack_plan import PackOptions, plan_in_memory
-from tdstream.kinds import is_dataset
 from tdstream.node import ReaderNode
 from tdstream.nodes.document_chunks import DocumentChunks
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.packed_documents import PackedDocuments
+from tdstream.sources.chain import Chain, Cut, ordered, part
+from tdstream.sources.kinds import is_dataset
+from tdstream.sources.text_options import Text, records_of
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.text.text_source import TextSource
 from tdstream.text.text_tokens import TextTokens
 from tdstream.text.tokenize import Tokenize
-from tdstream.text_options import Text, records_of
 from tdstream.windows import DocumentCut
 
 

@@ -1,0 +1,1 @@
+"""What a training loop waits for: waiting times, their quantiles, the verdict, the extent of an epoch."""
