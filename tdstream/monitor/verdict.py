@@ -83,7 +83,7 @@ class Report:
     def _on_steps(self) -> str:
         waited = f"{100 * self.wait_share:.{0 if self.wait_share >= 0.0995 else 1}f} % of the time"
         if self.wait_share < _UNNOTICED:
-            return f"The loader is not the bottleneck: the trainer waited for data {waited}."
+            return f"The trainer is the bottleneck, not the loader: it waited for data {waited}."
         role = "the bottleneck" if self.wait_share >= _BOTTLENECK else "no bottleneck, but costs a little"
         step = f"{_ms(self.wait_mean_s)} of a step of {_ms(self.seconds / self.steps)}"
         return (

@@ -131,7 +131,7 @@ class TestVerdict:
     def test_no_bottleneck(self):
         """One percent is nothing, and needs no advice."""
         words = report(0.001, 0.099).verdict
-        assert words == "The loader is not the bottleneck: the trainer waited for data 1.0 % of the time."
+        assert words == "The trainer is the bottleneck, not the loader: it waited for data 1.0 % of the time."
 
     def test_a_little(self):
         """5 % is worth a word: 100 / 95 = 1.05."""
