@@ -9,7 +9,6 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from tdstream.document_fields import document_fields
-from tdstream.errors import ConfigError
 from tdstream.mixtures.mixture import Mixture
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.splitter import Splitter
@@ -19,6 +18,7 @@ from tdstream.sources.chain import Cut, shard_chain
 from tdstream.sources.kinds import holds_text, kind_of, mixture_kind
 from tdstream.sources.lazy import LazyPipeline
 from tdstream.sources.live import live_pipeline
+from tdstream.sources.meaning import heed_meanings
 from tdstream.sources.memory import memory_chain, memory_tokenizer
 from tdstream.sources.mixing import mixture_node
 from tdstream.sources.text_options import Text
@@ -148,19 +148,22 @@ def build(
         found = mixture_kind(kind, cache_dir)
     else:
         found = kind_of(source, kind, cache_dir=cache_dir)
-    if source_id and found != "mixture":
-        raise ConfigError("source_id numbers the sources of a mixture, and this is one source. Leave it out.")
-    if found == "stream":
-        return live_pipeline(
-            source, text, how, batch_size=batch_size, labels=labels, tail=tail, topology=topology,
-            strict=strict,
-        )  # fmt: skip
+    heed_meanings(
+        found, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
+        cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
+        block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
+        samples=samples, tail=tail, source_id=source_id,
+    )  # fmt: skip
     fields = document_fields(
         how.marks_ends,
         batched=batch_size is not None,
         cross_labels=cross_document_labels,
         capacity=cu_seqlens_capacity,
     )
+    if found == "stream":
+        return live_pipeline(
+            source, text, how, batch_size=batch_size, labels=labels, topology=topology, strict=strict
+        )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
 
     def dealt(chain: tuple[Any, ...]) -> Pipeline:

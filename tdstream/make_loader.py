@@ -13,6 +13,7 @@ from tdstream.live_loader import LiveLoader
 from tdstream.loader import Loader
 from tdstream.mixtures.mixture import Mixture
 from tdstream.sources.lazy import LazyPipeline
+from tdstream.sources.meaning import heed_meanings
 from tdstream.streams.pipeline import StreamPipeline
 from tdstream.views import View
 
@@ -71,6 +72,7 @@ def loader(
         "worker_init_fn": worker_init_fn,
     }  # fmt: skip
     if isinstance(pipeline, StreamPipeline):
+        heed_meanings("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
         return LiveLoader(pipeline, **options)
     if isinstance(pipeline, LazyPipeline):
         pipeline = pipeline.made

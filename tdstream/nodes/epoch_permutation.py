@@ -42,8 +42,7 @@ class EpochPermutation:
         order: str = "feistel",
         block_samples: int = 1024,
     ) -> None:
-        if order not in ("feistel", "numpy"):
-            raise ConfigError(f'order must be "feistel" or "numpy", got {order!r}.')
+        check_order(order)
         if len(upstream) > MAX_SAMPLES:
             raise ConfigError(f"at most 2^48 samples can be ordered, the corpus has {len(upstream):,}.")
         self.upstream = upstream
@@ -114,6 +113,16 @@ class EpochPermutation:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}  # recomputed where it is needed
+
+
+def check_order(order: str) -> None:
+    """Refuse what is no order.
+
+    Raises:
+        ConfigError: If it is neither "feistel" nor "numpy".
+    """
+    if order not in ("feistel", "numpy"):
+        raise ConfigError(f'order must be "feistel" or "numpy", got {order!r}.')
 
 
 def _effective(shuffle: bool | str, order: str) -> str:

@@ -59,7 +59,7 @@ class ShardSource:
                 f"Make one with: tdstream prepare --output_path {self.directory}"
             )
         sizes = _file_sizes(self.directory)
-        meta = self._meta(sizes, None if dtype is None else _dtype_name(dtype))
+        meta = self._meta(sizes, None if dtype is None else dtype_name(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
@@ -174,7 +174,12 @@ def _file_sizes(directory: Path) -> dict[str, int]:
     return {name: status.st_size for name, status in found.items() if stat.S_ISREG(status.st_mode)}
 
 
-def _dtype_name(dtype: DTypeLike) -> str:
+def dtype_name(dtype: DTypeLike) -> str:
+    """Return the name of a storage type.
+
+    Raises:
+        ConfigError: If it is none.
+    """
     try:
         name = str(np.dtype(dtype).name)
     except TypeError:

@@ -36,7 +36,7 @@ def kind_of(source: Any, kind: str | None = None, *, cache_dir: Any = None) -> s
     found, why = _kind_of(source, cache_dir) if kind is None else (kind, "since kind= says so")
     _refuse(source, found, cache_dir)
     if found != "corpus":
-        logger.info("The source, a %s, is taken for %s (%s).", type(source).__name__, _NAMES[found], why)
+        logger.info("The source, a %s, is taken for %s (%s).", type(source).__name__, NAMES[found], why)
     return found
 
 
@@ -54,12 +54,14 @@ def mixture_kind(kind: str | None, cache_dir: Any) -> str:
     return "mixture"
 
 
-_NAMES = {
+NAMES = {
     "corpus": "a corpus on disk",
     "memory": "text to be tokenized once into memory",
     "cache": "text to be prepared once into a corpus in cache_dir",
     "stream": "a live stream, tokenized on the fly",
+    "mixture": "a mixture of corpora",
 }
+"""What a source can be taken for, in words."""
 
 
 def _kind_of(source: Any, cache_dir: Any) -> tuple[str, str]:

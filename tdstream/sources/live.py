@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdstream.errors import ConfigError
 from tdstream.nodes.collate import Collate
 from tdstream.sources.chain import Cut
 from tdstream.sources.text_options import Text, records_of
@@ -30,7 +29,6 @@ def live_pipeline(
     *,
     batch_size: int | None,
     labels: str,
-    tail: str,
     topology: Topology,
     strict: bool,
 ) -> StreamPipeline:
@@ -42,23 +40,13 @@ def live_pipeline(
         cut: How samples are cut from it and ordered.
         batch_size: B, samples per rank and step.
         labels: As Collate's.
-        tail: "drop"; there is nothing to fill the last batch of a stream from.
         topology: This rank, and how many there are.
         strict: Whether states of other text or settings are refused.
 
     Raises:
-        ConfigError: If an argument is out of range, or a live stream cannot follow it.
+        ConfigError: If an argument is out of range.
         TokenizerError: If there is no usable tokenizer.
     """
-    if tail != "drop":
-        raise ConfigError(
-            f'a live stream takes only tail="drop", got {tail!r}; its beginning is gone by then.'
-        )
-    if cut.cut == "pack" or cut.documents or cut.samples is not None:
-        raise ConfigError(
-            'cut="pack", documents=True and samples= need all documents at hand, and a live stream has seen '
-            "only its past. Prepare the text once, with cache_dir=..."
-        )
     is_document = cut.cut == "document"
     tokenize = tokenize_with(text.tokenizer, encoder=text.encoder, strips=is_document)
     chunk: Chunk | DocumentChunk
@@ -88,8 +76,6 @@ def live_pipeline(
 
 
 def _buffer(shuffle: bool | str, shuffle_buffer: int | None) -> int:
-    if shuffle not in (True, False):
-        raise ConfigError(f"shuffle must be True or False for a live stream, got {shuffle!r}.")
     if shuffle_buffer is not None:
         return shuffle_buffer
     return SHUFFLED_DOCUMENTS if shuffle else 0
