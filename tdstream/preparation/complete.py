@@ -14,7 +14,6 @@ from tdstream.preparation.counts import Counts
 from tdstream.preparation.identity import differing, identity_of, made_from
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
-from tdstream.preparation.source import open_source
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +59,8 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
     """Refuse other documents than those of a complete corpus, as far as it says which these are."""
     if not meta.made_from:
         return
+    from tdstream.preparation.source import open_source  # noqa: PLC0415 - see the engine
+
     unknown: tuple[str, ...] = ()
     files, identity = [], {}
     try:

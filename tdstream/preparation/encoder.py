@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
+from tdstream.preparation.ahead import Ahead
+
 _PROBES = [
     "",
     " ",
@@ -17,6 +19,7 @@ _PROBES = [
     "na\u00efve \u65e5\u672c\u8a9e \U0001f600 e\u0301",
     "\0 \ufeff\u200d x",
 ]
+_PIECE = 128  # Documents that are encoded at once: what is made of them is many times as large as they.
 _CALLS = ("__call__", "_call_one", "_encode_plus", "_batch_encode_plus", "set_truncation_and_padding")
 
 
@@ -71,12 +74,27 @@ class HfEncoder:
         Args:
             texts: Documents; a special token's string in them becomes that token's id.
         """
-        rows = self._by_backend(texts) if self._backend is not None else self._by_call(texts)
-        return flat(rows)
+        if self._backend is None:
+            return flat(self._by_call(texts))
+        if len(texts) <= _PIECE:
+            return flat(self._by_backend(texts))
+        return self._in_pieces(texts)
+
+    def _in_pieces(self, texts: list[str]) -> Encoded:
+        """Take the ids out of the encodings of some texts while the next ones are encoded on all cores."""
+        pieces = (texts[begin : begin + _PIECE] for begin in range(0, len(texts), _PIECE))
+        with Ahead(map(self._encodings, pieces), depth=1) as encoded:
+            parts = [flat([encoding.ids for encoding in encodings]) for encodings in encoded]
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
+        return Encoded(np.concatenate([part.ids for part in parts]), offsets)
 
     def _by_backend(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._encodings(texts)]
+
+    def _encodings(self, texts: list[str]) -> Any:
         backend: Any = self._backend
-        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return backend.encode_batch_fast(texts, add_special_tokens=False)
 
     def _by_call(self, texts: list[str]) -> list[list[int]]:
         encoded = self._tokenizer(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import tokenizers
 
@@ -24,6 +27,29 @@ logger = logging.getLogger(__name__)
 
 _MAX_SPECIALS = 512
 _MAX_WORDS = 65_536
+
+Chosen: TypeAlias = Callable[[], Encoder]
+"""Returns an encoder that was chosen, when it is ready."""
+
+
+class _UnprovedError(TokenizerError):
+    """A fast encoder would have to be proved first."""
+
+
+@contextmanager
+def choosing(tokenizer: Any, name: str) -> Iterator[Chosen]:
+    """Choose an encoder as `choose_encoder` does; load it while the body does other things.
+
+    Where something has to be proved first, that is left until the encoder is asked for: it takes seconds, and
+    the body may have an error to tell.
+
+    Args:
+        tokenizer: The tokenizer; not to be used by anybody else before the encoder is there.
+        name: As there.
+    """
+    with ThreadPoolExecutor(1) as threads:
+        early = threads.submit(_proved_encoder, tokenizer, name)
+        yield lambda: early.result() or choose_encoder(tokenizer, name)
 
 
 def choose_encoder(tokenizer: Any, name: str = "auto", *, prove: bool = True) -> Encoder:
@@ -54,6 +80,21 @@ def choose_encoder(tokenizer: Any, name: str = "auto", *, prove: bool = True) ->
     return oracle
 
 
+def _proved_encoder(tokenizer: Any, name: str) -> Encoder | None:
+    """Return the fast encoder to choose; None if there is none, or it takes a proof to tell."""
+    if name == "hf":
+        return None
+    oracle = HfEncoder(tokenizer)
+    for candidate in encoder_fast.FAST_ENCODERS if name == "auto" else (name,):
+        try:
+            return _fast_encoder(tokenizer, oracle, candidate, prove=False)
+        except _UnprovedError:
+            return None
+        except (ConfigError, TokenizerError):  # Whoever chooses in earnest will say it.
+            continue
+    return None
+
+
 def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str, *, prove: bool = True) -> Encoder:
     version = encoder_fast.package_version(name)
     if oracle.backend is None:
@@ -63,14 +104,14 @@ def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str, *, prove: bool =
         )
     content = oracle.backend.to_str()
     key = _key(name, version, content, oracle.backend)
-    if not prove and read_verdict(key) is None:
-        raise TokenizerError(f"Encoder {name!r} was not tested on this tokenizer yet, as a preparation does.")
+    kept = read_verdict(key)
+    if kept is None and not prove:
+        raise _UnprovedError(f"Encoder {name!r} was not tested on this tokenizer yet, as a preparation does.")
+    if kept is not None:
+        _check_exact(name, kept)
     fast = encoder_fast.load_fast(name, content)
-    verdict = _verdict(key, fast, oracle, tokenizer)
-    if not verdict.ok:
-        raise TokenizerError(
-            f"Encoder {name!r} is not exact for this tokenizer: {verdict.why}. Use --encoder auto or hf."
-        )
+    verdict = _proved(key, fast, oracle, tokenizer) if kept is None else kept
+    _check_exact(name, verdict)
     logger.info(
         "Encoder %s %s: gives this tokenizer's ids, tested; documents with one of %s code points on which it "
         "failed, or with one that was not tested, are left to the tokenizer itself.",
@@ -93,11 +134,15 @@ def _key(name: str, version: str, content: str, backend: Any) -> VerdictKey:
     return VerdictKey(encoder=name, version=version, oracle=oracle, proof=PROOF_VERSION, tokenizer=digest)
 
 
-def _verdict(key: VerdictKey, fast: Encoder, oracle: HfEncoder, tokenizer: Any) -> Verdict:
-    """Return the verdict that was kept, or find it out and keep it."""
-    kept = read_verdict(key)
-    if kept is not None:
-        return kept
+def _check_exact(name: str, verdict: Verdict) -> None:
+    if not verdict.ok:
+        raise TokenizerError(
+            f"Encoder {name!r} is not exact for this tokenizer: {verdict.why}. Use --encoder auto or hf."
+        )
+
+
+def _proved(key: VerdictKey, fast: Encoder, oracle: HfEncoder, tokenizer: Any) -> Verdict:
+    """Find a verdict out, and keep it."""
     logger.info("Testing encoder %s on this tokenizer, once; this takes seconds.", key.encoder)
     begun = time.monotonic()
     contests = [(fast, oracle), *_with_visible_cuts(key.encoder, oracle.backend.to_str())]

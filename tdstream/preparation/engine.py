@@ -24,7 +24,7 @@ from tdstream.preparation.appending import (
 from tdstream.preparation.blocks import Overlapped
 from tdstream.preparation.complete import complete_result
 from tdstream.preparation.encoder import Encoder
-from tdstream.preparation.encoder_choice import choose_encoder
+from tdstream.preparation.encoder_choice import Chosen, choosing
 from tdstream.preparation.held_out import HeldOut
 from tdstream.preparation.holdout import holdout_of
 from tdstream.preparation.identity import as_begun, identity_of, made_from
@@ -33,7 +33,6 @@ from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.records import TextBatch, TextSource
 from tdstream.preparation.remarks import warn_of
 from tdstream.preparation.result import Nobody, Observer, PrepareResult
-from tdstream.preparation.source import open_source
 from tdstream.preparation.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
 from tdstream.preparation.worker import Orders
 from tdstream.preparation.workers import Pool
@@ -82,8 +81,8 @@ def prepare_corpus(
     if complete is not None:
         return complete
     try:
-        with open_source(options, inputs.source) as source:
-            return _prepare(options, inputs, plan, base, tokenizer, source, observer or Nobody())
+        with choosing(tokenizer, options.encoder) as chosen, _opened(options, inputs) as source:
+            return _prepare(options, inputs, plan, base, chosen, source, observer or Nobody())
     except TdstreamError as error:
         kept = kept_of(options)
         raise (type(error)(f"{error} {kept}") if kept else error) from error.__cause__
@@ -107,12 +106,19 @@ def kept_of(options: PrepareOptions) -> str:
     )
 
 
+def _opened(options: PrepareOptions, inputs: Inputs) -> TextSource:
+    # Importing datasets takes a second, in which the encoder is loaded.
+    from tdstream.preparation.source import open_source  # noqa: PLC0415
+
+    return open_source(options, inputs.source)
+
+
 def _prepare(
     options: PrepareOptions,
     inputs: Inputs,
     plan: CorpusMeta,
     base: CorpusMeta | None,
-    tokenizer: Any,
+    chosen: Chosen,
     source: TextSource,
     observer: Observer,
 ) -> PrepareResult:
@@ -124,7 +130,7 @@ def _prepare(
     begun = options.resume and unfinished(options.output_path, options.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
     batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
-    encoder = choose_encoder(tokenizer, options.encoder)
+    encoder = chosen()
     plan = replace(plan, encoder=encoder.name, made_from=made_from(identity))
     writer = CorpusWriter(
         options.output_path,

@@ -14,7 +14,8 @@ _LARGE = 1 << 20
 def settle_in() -> None:
     """Leave torch out and give memory back at once. Only for a process of our own, never for a caller's.
 
-    Call it before pyarrow, datasets and transformers are imported.
+    Call it before pyarrow, datasets and transformers are imported. It imports none of them but a part of
+    transformers: the engine imports datasets while the encoder is loaded.
     """
     _give_memory_back()
     _leave_torch_out()
@@ -33,17 +34,17 @@ def _give_memory_back() -> None:
 
 
 def _leave_torch_out() -> None:
-    """Import datasets and transformers in such a way that they find no torch, unless it is there already.
+    """Let datasets and transformers find no torch, unless it is there already.
 
     They import it where they can, which takes seconds and 200 MB; reading and tokenizing text needs none of
-    it. They do not look for it again.
+    it. Datasets asks the environment; transformers looks once, when it is imported.
     """
     if "torch" in sys.modules:
         return
+    os.environ.setdefault("USE_TORCH", "0")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # That no model can be used without it.
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
-        for name in ("datasets", "transformers.utils"):
-            import_module(name)
+        import_module("transformers.utils")
     finally:
         del sys.modules["torch"]

@@ -81,6 +81,13 @@ class TestHfEncoder:
         assert encoder._backend is not None
         assert split(encoder.encode(TEXTS)) == tokenizer(TEXTS, add_special_tokens=False)["input_ids"]
 
+    def test_more_than_a_piece(self, tokenizer_dir: Path) -> None:
+        """Many documents are encoded in pieces, and are the same documents."""
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+        texts = [" ".join(map(str, range(number % 7))) for number in range(300)]
+        encoded = HfEncoder(tokenizer).encode(texts)
+        assert split(encoded) == tokenizer(texts, add_special_tokens=False)["input_ids"]
+
     @settings(max_examples=60, deadline=None)
     @given(
         texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from helpers_text import EOS
 from tdstream.errors import ConfigError, TokenizerError
 from tdstream.preparation import encoder_choice, encoder_fast
-from tdstream.preparation.encoder_choice import choose_encoder
+from tdstream.preparation.encoder_choice import choose_encoder, choosing
 from tdstream.preparation.encoder_verdicts import cache_dir
 
 TEXTS = ["def load", "", "na\u00efve \u017f", f"a{EOS}b"]
@@ -229,3 +230,50 @@ class TestVerdict:
         assert choose_encoder(tokenizer).name == "hf"
         with pytest.raises(TokenizerError, match=r"document 0 .* got other ids"):
             choose_encoder(tokenizer, "fastokens")
+
+
+class TestMeanwhile:
+    """A fast encoder that is known to be exact is loaded while something else goes on."""
+
+    def test_loaded_in_the_background(
+        self, tokenizer: Any, packages: Packages, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The body goes on before the encoder is there."""
+        packages.kinds = {"fastokens": Wrong(tokenizer)}
+        choose_encoder(tokenizer)
+        opened = threading.Event()
+
+        def load(name: str, content: str) -> Any:
+            assert opened.wait(10)
+            return packages.load(name, content)
+
+        monkeypatch.setattr(encoder_fast, "load_fast", load)
+        with choosing(tokenizer, "auto") as chosen:
+            opened.set()
+            encoder = chosen()
+        assert encoder.name == "fastokens"
+        assert packages.loaded == ["fastokens", "fastokens"]
+        assert split(encoder.encode(TEXTS)) == by_call(tokenizer, TEXTS)
+
+    def test_no_proof_before_the_body_has_had_its_say(self, tokenizer: Any, packages: Packages) -> None:
+        """What takes a proof waits until the encoder is asked for; an error of the body does not wait."""
+        packages.kinds = {"fastokens": Wrong(tokenizer)}
+        with pytest.raises(ConfigError, match="no such file"), choosing(tokenizer, "auto"):
+            raise ConfigError("no such file")
+        assert packages.loaded == []
+        with choosing(tokenizer, "auto") as chosen:
+            assert chosen().name == "fastokens"
+        assert packages.loaded == ["fastokens"]
+
+    def test_the_same_choice(self, tokenizer: Any, packages: Packages) -> None:
+        """It is the choice of `choose_encoder`, and its refusals."""
+        packages.kinds = {"fastokens": Wrong(tokenizer, lambda text, _: "e" in text)}
+        for name, expected in (("hf", "hf"), ("auto", "hf")):
+            for _ in range(2):  # Before and after the proof.
+                with choosing(tokenizer, name) as chosen:
+                    assert chosen().name == expected
+        with (
+            choosing(tokenizer, "fastokens") as chosen,
+            pytest.raises(TokenizerError, match="'fastokens' is not exact"),
+        ):
+            chosen()

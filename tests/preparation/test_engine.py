@@ -12,6 +12,7 @@ import random
 import re
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ TEXTS = [
 ] + [" ".join(random.Random(number).choices(["self", "def", "json", "x", "="], k=50)) for number in range(40)]
 
 Prepare = Callable[..., PrepareResult]
+
+
+def chosen(kind: type[HfEncoder]) -> Any:
+    """Return what stands in for the choice of an encoder."""
+    return lambda tokenizer, _: nullcontext(lambda: kind(tokenizer))
 
 
 def records_of(texts: list[str]) -> list[dict[str, Any]]:
@@ -338,7 +344,7 @@ class TestMeta:
                 self.name = "fake+hf" if any("007" in text for text in texts) else self.name
                 return super().encode(texts)
 
-        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: Failing(tokenizer))
+        monkeypatch.setattr(engine, "choosing", chosen(Failing))
         path = write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS))
         result = prepare(path, batch_size=2, tokens_per_chunk=50, val_fraction=0.3)
         assert result.meta is not None
@@ -356,12 +362,12 @@ class TestMeta:
             patch.setattr(Journal, "add", stopping)
             with pytest.raises(KeyboardInterrupt):
                 prepare(path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other")
-        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: HfEncoder(tokenizer))
+        monkeypatch.setattr(engine, "choosing", chosen(HfEncoder))
         stopped = prepare(
             path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other", resume=True
         )
         assert stopped.meta.encoder == "fake+hf"
-        monkeypatch.setattr(engine, "choose_encoder", lambda tokenizer, _: Failing(tokenizer))
+        monkeypatch.setattr(engine, "choosing", chosen(Failing))
 
         write_jsonl(tmp_path / "b.jsonl", records_of(["007"]))
         prepare(tmp_path / "b.jsonl", append=True)
