@@ -33,6 +33,11 @@ def check_base(output: Path) -> CorpusMeta:
         raise OutputError(f"{output} holds no complete corpus to append to. Leave --append out to make one.")
     check_staged(output)
     meta = read_meta(path)
+    if meta.holdout.get("part") == "val":
+        raise OutputError(
+            f"{output} holds documents that were held out, and what is appended was not. Append to the "
+            f"corpus that they were held out of, or make another one."
+        )
     names = file_names(meta)
     strays = sorted(path.name for path in output.iterdir() if CHUNK_PATTERN.fullmatch(path.name))
     strays = [name for name in strays if name not in names]

@@ -162,7 +162,17 @@ def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
     for name in sorted(sizes.keys() - {chunk.file for chunk in meta.chunks}):
         if name.endswith(".bin"):
             findings.fault("stray", name, f"is not listed in {META_FILE}; readers leave it out.")
+    _check_order(meta, findings)
     return damaged
+
+
+def _check_order(meta: CorpusMeta, findings: Findings) -> None:
+    """Look for a shard whose number is below that of the shard before it."""
+    names = [name for name, _ in dict.fromkeys(meta.chunks) if CHUNK_PATTERN.fullmatch(name)]
+    for before, after in pairwise(names):
+        if int(after[6:-4]) < int(before[6:-4]):
+            wrong = f"is listed behind {before} in {META_FILE}; readers follow the list, not the numbers."
+            findings.fault("order", after, wrong)
 
 
 def _size_differs(file: str, tokens: int, size: int, itemsize: int, findings: Findings) -> None:

@@ -12,7 +12,7 @@ class Fault:
 
     kind: str
     """One of: meta, dtype, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped,
-    id_range, index, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
+    id_range, index, order, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
     file: str
     """The file that it is about, inside the corpus directory; empty where it is about the whole corpus."""
     message: str

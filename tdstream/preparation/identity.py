@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -122,4 +123,4 @@ def _facts(file: str) -> tuple[str, int, int]:
         facts = Path(file).stat()
     except OSError:  # On the hub, where the address holds the revision.
         return file, 0, 0
-    return file, facts.st_size, facts.st_mtime_ns
+    return os.path.normpath(file), facts.st_size, facts.st_mtime_ns

@@ -77,9 +77,7 @@ class PrepareOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
-        for name in ("tokenizer", "dataset", "split", "text_field"):
-            if not getattr(self, name):
-                raise ConfigError(f"{name} must not be empty.")
+        self._check_types()
         if not all(part.strip() for part in self.text_field.split(",")):
             raise ConfigError(
                 f"text_field must be a name, or names with commas between them, got {self.text_field!r}."
@@ -98,6 +96,18 @@ class PrepareOptions:
                 f"task must be 0 to {self.num_tasks - 1} with num_tasks={self.num_tasks}, got {self.task}."
             )
 
+    def _check_types(self) -> None:
+        for name in ("tokenizer", "dataset", "split", "text_field"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise ConfigError(f"{name} must be a string, got {value!r}.")
+            if not value:
+                raise ConfigError(f"{name} must not be empty.")
+        for name in ("lines", "overwrite", "doc_index", "append", "skip_bad", "resume", "strip"):
+            value = getattr(self, name)
+            if value not in (True, False):
+                raise ConfigError(f"{name} must be True or False, got {value!r}.")
+
     def _check_append(self) -> None:
         if not self.append:
             return
@@ -114,8 +124,9 @@ class PrepareOptions:
     def _check_holdout(self) -> None:
         if self.val_fraction is not None and self.val_documents is not None:
             raise ConfigError("val_fraction and val_documents are two ways to say the same. Leave one out.")
-        if self.val_fraction is not None and not 0 < self.val_fraction < 1:
-            raise ConfigError(f"val_fraction must be above 0 and below 1, got {self.val_fraction}.")
+        fraction = self.val_fraction
+        if fraction is not None and not (isinstance(fraction, (int, float)) and 0 < fraction < 1):
+            raise ConfigError(f"val_fraction must be a number above 0 and below 1, got {fraction!r}.")
 
 
 def name_of(thing: Any) -> str:

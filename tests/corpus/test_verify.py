@@ -313,6 +313,16 @@ class TestChecksums:
         assert found(verify(corpus)) == [("swapped", chunk(0))]
         assert found(verify(corpus, fast=True)) == [("truncated", chunk(0)), ("extended", last)]
 
+    @pytest.mark.parametrize("fast", [False, True])
+    def test_listed_in_another_order(self, corpus: Path, verify: Callable[..., Report], fast: bool) -> None:
+        """Every shard is as it was written, but readers would find the documents in another order."""
+        chunks = json.loads((corpus / "meta.json").read_text())["chunks"]
+        change_meta(corpus, chunks=[chunks[1], chunks[0], *chunks[2:]])
+        faults = [fault for fault in verify(corpus, fast=fast).faults if fault.kind == "order"]
+        assert [(fault.file, fault.message.split(" in ")[0]) for fault in faults] == [
+            (chunk(0), f"is listed behind {chunk(1)}")
+        ]
+
     def test_rotated(self, corpus: Path, verify: Callable[..., Report]) -> None:
         """Three shards that went round are three faults, each naming whose content it is."""
         exchange(corpus / chunk(1), corpus / chunk(2))

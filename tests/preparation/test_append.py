@@ -182,6 +182,14 @@ class TestContent:
         assert now["meta.json"]["holdout"]["part"] == "train"
         assert verify_corpus(tmp_path / "out").ok
 
+    def test_to_what_was_held_out(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Behind documents that were held out there is no place for others."""
+        prepare(val_fraction=0.3)
+        before = files_of(tmp_path / "out")
+        with pytest.raises(OutputError, match="val holds documents that were held out"):
+            prepare(append=True, output_path=tmp_path / "out/val")
+        assert files_of(tmp_path / "out") == before
+
     def test_the_command(
         self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare, capsys: pytest.CaptureFixture[str]
     ) -> None:

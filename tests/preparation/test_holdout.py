@@ -323,7 +323,7 @@ class TestRefusals:
     @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, 1.5, float("nan")])
     def test_fractions(self, fraction: float) -> None:
         """A share is above 0 and below 1."""
-        with pytest.raises(ConfigError, match="val_fraction must be above 0 and below 1, got"):
+        with pytest.raises(ConfigError, match="val_fraction must be a number above 0 and below 1, got"):
             PrepareOptions(val_fraction=fraction)
 
     def test_both(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -32,6 +33,27 @@ def test_empty_names(name: str) -> None:
     empty: dict[str, Any] = {name: ""}
     with pytest.raises(ConfigError, match=rf"^{name} must not be empty\.$"):
         PrepareOptions(**empty)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        *[
+            (name, value, "True or False")
+            for name in ("lines", "overwrite", "doc_index", "append", "skip_bad", "resume", "strip")
+            for value in ("no", None, 2)
+        ],
+        *[(name, 3, "a string") for name in ("tokenizer", "dataset", "split", "text_field")],
+        ("text_field", ["title", "text"], "a string"),
+        ("val_fraction", "0.1", "a number above 0 and below 1"),
+        ("val_fraction", float("nan"), "a number above 0 and below 1"),
+    ],
+)
+def test_types(name: str, value: Any, expected: str) -> None:
+    """What only looks like an option's value is refused by its name, before anything is read."""
+    wrong: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigError, match=f"^{name} must be {expected}, got {re.escape(repr(value))}[.]$"):
+        PrepareOptions(**wrong)
 
 
 def test_defaults() -> None:
