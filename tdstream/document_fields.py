@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
+from tdstream.row_segments import Segments
 from tdstream.rows import RowEnds
 
 IGNORED = -100
@@ -33,6 +34,8 @@ class Split(NamedTuple):
     """Places in the flattened labels whose target belongs to the next document, [n]."""
     longest: int
     """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
+    segments: Segments
+    """What lies between the borders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,17 +68,15 @@ class DocumentFields:
         Raises:
             ConfigError: If cu_seqlens would be longer than the capacity.
         """
-        rows = _counted(len(ends.counts) + 1) * seq_len
-        places = rows[:-1].repeat(ends.counts)
-        places += ends.places
-        inside = places[ends.places < seq_len]  # an end at the row's end is a border anyway
-        borders = np.concatenate([rows, inside]).astype(np.int32)
-        borders.sort()
-        left_out = places - 1 if shift else inside
-        left_out = left_out[:0] if self.cross_labels else left_out
+        segments = ends.segments(seq_len)
+        borders, left_out, longest = segments.borders, segments.lasts, segments.longest
+        if not shift:
+            left_out = segments.starts[segments.numbers > 0]
+        if self.cross_labels:
+            left_out = left_out[:0]
         if self.capacity is not None:
-            return Split(_padded(borders, self.capacity), left_out, seq_len)
-        return Split(borders, left_out, int((borders[1:] - borders[:-1]).max()))
+            borders, longest = _padded(borders, self.capacity), seq_len
+        return Split(borders, left_out, longest, segments)
 
 
 def _padded(borders: NDArray[np.int32], capacity: int) -> NDArray[np.int32]:
@@ -115,7 +116,9 @@ def document_fields(
     return DocumentFields(cross_labels=cross_labels, capacity=capacity) if wanted else None
 
 
-def document_tensors(borders: Any, longest: int, rows: int, seq_len: int) -> dict[str, Any]:
+def document_tensors(
+    borders: Any, longest: int, rows: int, seq_len: int, segments: Segments | None = None
+) -> dict[str, Any]:
     """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
 
     Args:
@@ -123,15 +126,14 @@ def document_tensors(borders: Any, longest: int, rows: int, seq_len: int) -> dic
         longest: max_seqlen.
         rows: B.
         seq_len: T.
+        segments: What lies between the borders, if that is at hand.
     """
-    ids, positions = (_on_device if isinstance(borders, Tensor) else _on_cpu)(borders, rows, seq_len)
-    cu_seqlens = borders if isinstance(borders, Tensor) else torch.from_numpy(borders.copy())
-    return {
-        "document_ids": ids,
-        "position_ids": positions,
-        "cu_seqlens": cu_seqlens,
-        "max_seqlen": longest,
-    }
+    if isinstance(borders, Tensor):
+        ids, positions = _on_device(borders, rows, seq_len)
+    else:
+        ids, positions = _on_cpu(segments or Segments.of_borders(borders, seq_len), rows, seq_len)
+        borders = torch.from_numpy(borders.copy())
+    return {"document_ids": ids, "position_ids": positions, "cu_seqlens": borders, "max_seqlen": longest}
 
 
 def leave_out(labels: Tensor, places: Any) -> None:
@@ -139,19 +141,15 @@ def leave_out(labels: Tensor, places: Any) -> None:
     if isinstance(places, Tensor):
         labels.view(-1)[places] = IGNORED
     else:
-        labels.numpy().reshape(-1)[places] = IGNORED  # the same memory
+        labels.numpy().put(places, IGNORED)  # the same memory
 
 
-def _on_cpu(borders: NDArray[np.int32], rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
-    """Return ids and positions; numpy repeats several times faster than torch."""
-    starts = borders[:-1]
-    lengths = borders[1:] - starts
-    of_row = starts // seq_len  # the row of each segment; those without tokens may have any
-    numbers = np.arange(len(starts), dtype=np.int32)
-    ids = (numbers - starts.searchsorted(of_row * seq_len)).astype(np.int32).repeat(lengths)
-    positions = (-starts).astype(np.int64).repeat(lengths)
-    positions += _counted(rows * seq_len)
-    return torch.from_numpy(ids.reshape(rows, seq_len)), torch.from_numpy(positions.reshape(rows, seq_len))
+def _on_cpu(segments: Segments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return ids and positions; numpy repeats several times faster than torch, and than slices are filled."""
+    ids = segments.numbers.repeat(segments.lengths).reshape(rows, seq_len)
+    positions = segments.starts.repeat(segments.lengths)
+    np.subtract(_counted(rows * seq_len), positions, out=positions)
+    return torch.from_numpy(ids), torch.from_numpy(positions.reshape(rows, seq_len))
 
 
 @lru_cache(maxsize=4)

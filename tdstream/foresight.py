@@ -13,17 +13,21 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.row_segments import SegmentTable
+from tdstream.rows import RowEnds
+
 Ints = NDArray[np.int64]
 
 
-class Found(Protocol):
-    """Something that is known of each of some samples."""
+F = TypeVar("F")
+Known_co = TypeVar("Known_co", covariant=True)
 
-    def part(self, first: int, last: int) -> Any:
+
+class Parts(Protocol[Known_co]):
+    """Something that is known of each of many samples."""
+
+    def part(self, first: int, last: int) -> Known_co:
         """Return the same of samples first .. last - 1."""
-
-
-F = TypeVar("F", bound=Found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,41 @@ class Ragged:
         return Ragged(self.after[first : last + 1] - begin, tuple(part[begin:end] for part in self.entries))
 
 
+class EndsAhead:
+    """The ends of documents in many rows, of which batches are taken.
+
+    Args:
+        seq_len: T.
+        ends: The ends.
+        size: Rows of a batch.
+    """
+
+    def __init__(self, seq_len: int, ends: RowEnds, size: int) -> None:
+        self._counts, self._places, self._size = ends.counts, ends.places, size
+        self._after: list[int] = [0, *ends.counts.cumsum().tolist()]
+        self._table = SegmentTable(ends.counts, ends.places, seq_len, size)
+
+    def part(self, first: int, last: int) -> RowEnds:
+        """Return those of rows first .. last - 1, with their segments if they are a batch."""
+        batch, misfit = divmod(first, self._size)
+        known = None if misfit or last - first != self._size else self._table.batch(batch)
+        return RowEnds(self._counts[first:last], self._places[self._after[first] : self._after[last]], known)
+
+
 class Foresight(Generic[F]):
     """Remembers what was worked out for samples that are to be read.
 
     Args:
         work: Works something out for the samples at indices [n].
+        ahead: Makes of what was found for many samples something of which batches of so many are taken;
+            None: it can be taken apart itself.
     """
 
-    def __init__(self, work: Callable[[Ints], F]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[Ints], F], ahead: Callable[[F, int], Parts[F]] | None = None) -> None:
+        self._work, self._to_parts = work, ahead
         self._coming: Ints = np.empty(0, np.int64)
         self._next = 0
-        self._found: F | None = None
+        self._found: Parts[F] | None = None
 
     def expect(self, indices: Ints) -> None:
         """Be told which samples are read next, in this order; any shape."""
@@ -72,13 +99,14 @@ class Foresight(Generic[F]):
     def of(self, indices: Ints) -> F:
         """Return what is known of the samples at indices [n], expected or not."""
         first, last = self._next, self._next + len(indices)
-        if last > len(self._coming) or (self._coming[first:last] != indices).any():
+        # As bytes: for a few numbers that is several times faster than comparing arrays.
+        if last > len(self._coming) or self._coming[first:last].tobytes() != indices.tobytes():
             return self._work(indices)
         if self._found is None:
-            self._found = self._work(self._coming)
+            found: Any = self._work(self._coming)
+            self._found = found if self._to_parts is None else self._to_parts(found, len(indices))
         self._next = last
-        part: F = self._found.part(first, last)
-        return part
+        return self._found.part(first, last)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_work": self._work, "_coming": np.empty(0, np.int64), "_next": 0, "_found": None}
+        return {**self.__dict__, "_coming": np.empty(0, np.int64), "_next": 0, "_found": None}

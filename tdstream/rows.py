@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.row_segments import Segments, SegmentTable
+
 Tokens = NDArray[np.unsignedinteger[Any]]
 """Token ids in the type they are stored in, uint16 or uint32."""
 
@@ -21,12 +23,18 @@ class RowEnds:
     places: NDArray[np.int64]
     """Shape [sum of counts], one row after the other, ascending in each: 1 (the first input is a document's
     last token) to T (the last input is, and the row's last label belongs to the next document)."""
+    known: Segments | None = None
+    """The segments of these rows, where they have been worked out already."""
 
     @classmethod
     def of_lengths(cls, lengths: NDArray[np.int32], seq_len: int) -> RowEnds:
         """Return the ends of rows that hold one document each, by MarkedRows' lengths, [B]."""
         ends = lengths <= seq_len
         return cls(ends.astype(np.int64), lengths[ends].astype(np.int64))
+
+    def segments(self, seq_len: int) -> Segments:
+        """Return what the rows fall into."""
+        return self.known or SegmentTable(self.counts, self.places, seq_len, len(self.counts)).batch(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ All functions are arithmetic on counts of tokens, vectorised, and know no text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,19 +34,10 @@ class Windows:
     stops: NDArray[np.bool_]
     """Shape [n]: whether it is the document's last."""
 
-    @classmethod
-    def joined(cls, parts: Sequence[Windows]) -> Windows:
-        """Return the windows of all parts."""
-        fields = zip(*((part.starts, part.lengths, part.overlaps, part.stops) for part in parts), strict=True)
-        return cls(*(np.concatenate(field) for field in fields)) if parts else cls.joined([_NONE])
-
     def part(self, first: int, last: int) -> Windows:
         """Return windows first .. last - 1."""
         own = slice(first, last)
         return Windows(self.starts[own], self.lengths[own], self.overlaps[own], self.stops[own])
-
-
-_NONE = Windows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
-    {"errors", "order", "batch", "rows", "totals", "lengths"},
+    {"errors", "order", "batch", "rows", "row_segments", "totals", "lengths"},
     {
         "windows",
         "packing",
@@ -47,6 +47,7 @@ FLOORS = (
     {"__main__"},
 )
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
+    "rows": {"row_segments"},
     "state": {"node"},
     "clock": {"checks"},
     "topology": {"checks"},

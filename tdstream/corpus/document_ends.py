@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,7 @@ class DocumentEnds:
         counts = np.empty(places.shape, np.int64)
         parts = np.searchsorted(self._offsets, places, side="right") - 1
         parts = np.minimum(parts, len(self._offsets) - 2)  # the place behind the last token
-        for part in _distinct(parts):
-            here = parts == part
+        for part, here in _by_part(parts):
             local = places[here] - self._offsets[part]
             counts[here] = self._firsts[part] + self._part(part).searchsorted(local, side="right")
         return counts
@@ -78,10 +77,12 @@ class DocumentEnds:
 
     def _known(self, numbers: Ends) -> Ends:
         """Return the ends with these numbers, 0 to num_ends - 1."""
+        if len(self._firsts) == 2:
+            only: Ends = self._part(0)[numbers]
+            return only
         parts = np.searchsorted(self._firsts, numbers, side="right") - 1
         found = np.empty(numbers.shape, np.int64)
-        for part in _distinct(parts):
-            here = slice(None) if len(self._firsts) == 2 else parts == part
+        for part, here in _by_part(parts):
             found[here] = self._part(part)[numbers[here] - self._firsts[part]] + self._offsets[part]
         return found
 
@@ -115,14 +116,16 @@ class DocumentEnds:
             the row, 1 (its first token is a document's last) to length.
         """
         part = self._part_of_all(starts, length)
+        low, high = np.empty_like(starts), np.empty_like(starts)
+        order = starts.argsort()  # a search for many places is several times faster in their order
+        ordered = starts[order]
         if part is None:
-            low, high, base = self.until(starts), self.until(starts + length), 0
-            held = None
+            base, held = 0, None
+            low[order], high[order] = self.until(ordered), self.until(ordered + length)
         else:
-            base = self._offsets[part]
-            held = self._part(part)
-            local = starts - base
-            low, high = (held.searchsorted(edge, side="right") for edge in (local, local + length))
+            base, held = self._offsets[part], self._part(part)
+            edges = (ordered - base, ordered + (length - base))
+            low[order], high[order] = (held.searchsorted(edge, side="right") for edge in edges)
         counts = high - low
         after = counts.cumsum()
         numbers = (low - after + counts).repeat(counts)
@@ -160,9 +163,13 @@ class _Held:
         return self.ends
 
 
-def _distinct(parts: NDArray[np.intp]) -> list[int]:
-    """Return the parts that are named, each once."""
+def _by_part(parts: NDArray[np.intp]) -> Iterator[tuple[int, Any]]:
+    """Yield each part that is named [n], once, and where: what an array [n] is indexed with."""
     if len(parts) and parts.min() == parts.max():
-        return [int(parts[0])]  # the usual case, without sorting
-    found: list[int] = np.unique(parts).tolist()
-    return found
+        yield int(parts[0]), slice(None)  # the usual case, without sorting
+        return
+    order = parts.argsort(kind="stable")  # one look at all, however many the parts
+    ordered = parts[order]
+    for here in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
+        if len(here):
+            yield int(parts[here[0]]), here

@@ -43,9 +43,11 @@ class ShardMaps:
         Raises:
             CorpusError: If the shard has changed since the corpus was opened.
         """
-        if shard not in self._maps:
-            self._maps.add(shard, self._open(shard))
-        return self._maps[shard]
+        found = self._maps.get(shard)
+        if found is None:
+            found = self._open(shard)
+            self._maps.add(shard, found)
+        return found
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
         """Return stretches of the stream, each an array [length] that may be part of a map.
@@ -54,13 +56,16 @@ class ShardMaps:
             starts: Their first tokens' places in the stream.
             lengths: Their tokens.
         """
-        found, offsets, maps = [], self.offsets, self._maps
+        found, offsets = [], self.offsets
+        first = after = 0  # of the shard that was read last: often the next stretch lies there, too
         for start, length in zip(starts, lengths, strict=False):
-            shard = bisect_right(offsets, start) - 1
-            tokens = maps[shard] if shard in maps else self.map(shard)
-            first = start - offsets[shard]
-            part = tokens[first : first + length]
-            found.append(part if len(part) == length else self._joined(start, length))
+            if not first <= start < after:
+                shard = bisect_right(offsets, start) - 1
+                first, after = offsets[shard], offsets[shard + 1]
+                tokens = self.map(shard)
+            begin = start - first
+            part = tokens[begin : begin + length]
+            found.append(part if start + length <= after else self._joined(start, length))
         return found
 
     def _joined(self, start: int, length: int) -> Tokens:

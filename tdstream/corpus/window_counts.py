@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
 
-BLOCK = 64
+BLOCK = 8
 """Documents of a block: 8 bytes for each block, and so many documents to look at for each window."""
 MANY_DOCUMENTS = 1 << 22
 """From so many on the counts are kept; fewer are counted in less than a second."""
-_BLOCKS = 8192  # that are counted at once
+_BLOCKS = 65536  # that are counted at once
 _VERSION = 1
 
 

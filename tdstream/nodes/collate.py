@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tdstream.batch import Batch, PackedBatch
 from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.errors import ConfigError
 from tdstream.node import Rows
+from tdstream.row_segments import Segments
 from tdstream.rows import AnyRows, DocumentRows, MarkedRows, SourcedRows
 from tdstream.state import Compared
 
@@ -64,8 +66,9 @@ class Collate(Compared):
             rows: Samples in the storage type, [B, T + 1]; one row where items are samples.
             travels: Whether the item goes to another process; a batch then goes as its rows.
         """
-        unpack, parts = self._plan(rows)
-        if self.batched and travels:
+        travels = travels and self.batched
+        unpack, parts = self._plan(rows, travels)
+        if travels:
             return PackedBatch(unpack, *parts, stays_packed=self.stays_packed)
         tensors = unpack(*parts)
         return Batch(tensors) if self.batched else _sample(tensors)
@@ -77,12 +80,12 @@ class Collate(Compared):
         cross = self.documents.cross_labels
         return {"labels": self.labels, "documents": True, "cross_document_labels": cross}
 
-    def _plan(self, rows: AnyRows) -> tuple[Any, tuple[Any, ...]]:
+    def _plan(self, rows: AnyRows, travels: bool) -> tuple[Any, tuple[Any, ...]]:
         """Return a function that makes tensors, and the arrays that it takes."""
         unpack: Any
         parts: tuple[Any, ...]
         if isinstance(rows, SourcedRows):
-            unpack, parts = self._plan(rows.rows)
+            unpack, parts = self._plan(rows.rows, travels)
             return partial(with_source, unpack), (rows.source_ids, *parts)
         shift = 1 if self.labels == "next" else 0
         if isinstance(rows, MarkedRows):
@@ -94,19 +97,21 @@ class Collate(Compared):
         return (
             (unpack, parts)
             if self.documents is None
-            else _of_documents(self.documents, rows, shift, unpack, parts)
+            else _of_documents(self.documents, rows, shift, unpack, parts, travels=travels)
         )
 
 
 def _of_documents(
-    fields: DocumentFields, rows: AnyRows, shift: int, unpack: Any, parts: tuple[Any, ...]
+    fields: DocumentFields, rows: AnyRows, shift: int, unpack: Any, parts: tuple[Any, ...], *, travels: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return a plan that adds the fields of documents to another one's."""
     if not isinstance(rows, (DocumentRows, MarkedRows)) or rows.ends is None:
         raise ConfigError("documents=True needs a source that knows where documents end, this one does not.")
     seq_len = rows.tokens.shape[1] - 1
     split = fields.split(rows.ends, seq_len, shift)
-    return partial(with_documents, unpack, split.longest), (split.borders, split.left_out, *parts)
+    segments = None if travels else split.segments  # a traveller is small, and works them out on arrival
+    unpack = partial(with_documents, unpack, split.longest, segments)
+    return unpack, (split.borders, split.left_out, *parts)
 
 
 def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:
@@ -114,12 +119,15 @@ def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:
     return {name: tensors[name][0] for name in tensors if name not in ("cu_seqlens", "max_seqlen")}
 
 
-def with_documents(unpack: Any, longest: int, borders: Any, left_out: Any, *parts: Any) -> dict[str, Any]:
+def with_documents(
+    unpack: Any, longest: int, segments: Segments | None, borders: Any, left_out: Any, *parts: Any
+) -> dict[str, Any]:
     """Return a batch's tensors with the fields of documents.
 
     Args:
         unpack: Makes the tensors without them, from `parts`.
         longest: max_seqlen.
+        segments: What lies between the borders, if that is at hand.
         borders: cu_seqlens, int32 [n], an array or a tensor.
         left_out: Places of labels in the flattened batch that become -100, int64 [m].
         parts: See unpack.
@@ -127,7 +135,7 @@ def with_documents(unpack: Any, longest: int, borders: Any, left_out: Any, *part
     tensors = unpack(*parts)
     leave_out(tensors["labels"], left_out)
     rows, seq_len = tensors["input_ids"].shape
-    return {**tensors, **document_tensors(borders, longest, rows, seq_len)}
+    return {**tensors, **document_tensors(borders, longest, rows, seq_len, segments)}
 
 
 def inputs_and_labels(rows: Rows | Tensor) -> dict[str, Tensor]:
@@ -156,20 +164,35 @@ def marked_inputs_and_labels(
         return _marked_tensors(shift, tokens, lengths, overlaps, stops)
     seq_len = tokens.shape[1] - 1
     labels = tokens[:, shift : shift + seq_len].astype(np.int64, order="C")
-    mask = np.ones(labels.shape, np.int64)
-    for row in np.flatnonzero(overlaps):
-        labels[row, : overlaps[row]] = IGNORED
-    ending = np.flatnonzero(lengths <= seq_len)  # the document ends: its last token foretells none
-    for row, length in zip(ending.tolist(), lengths[ending].tolist(), strict=True):
-        labels[row, length - shift :] = IGNORED
+    if overlaps.any():
+        for row in np.flatnonzero(overlaps).tolist():
+            labels[row, : overlaps[row]] = IGNORED
+    if shift:
+        labels[lengths <= seq_len, -1] = IGNORED  # the document ends: its last token foretells none
+    for row, length in enumerate(lengths.tolist()):
         if length < seq_len:
-            mask[row, length:] = 0
+            labels[row, length - shift :] = IGNORED
     return {
         "input_ids": _as_tensor(tokens[:, :-1]),
         "labels": torch.from_numpy(labels),
-        "attention_mask": torch.from_numpy(mask),
+        "attention_mask": torch.from_numpy(_mask(lengths, seq_len)),
         "is_natural_stop": torch.from_numpy(np.array(stops)),
     }
+
+
+def _mask(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
+    """Return 1 at the first `lengths` places of each row and 0 behind them, [B, T]."""
+    stretches = np.empty((len(lengths), 2), np.int64)
+    np.minimum(lengths, seq_len, out=stretches[:, 0])
+    np.subtract(seq_len, stretches[:, 0], out=stretches[:, 1])
+    # Bytes are repeated, and then made longer: both are faster than rows are filled one by one.
+    mask = _ones_and_zeros(len(lengths)).repeat(stretches.ravel()).astype(np.int64)
+    return mask.reshape(len(lengths), seq_len)
+
+
+@lru_cache(maxsize=4)
+def _ones_and_zeros(number: int) -> NDArray[np.int8]:
+    return np.array([1, 0] * number, np.int8)
 
 
 def _marked_tensors(

@@ -1,12 +1,13 @@
 """Windows that lie inside one document each, found by arithmetic: no list of windows is held.
 
 Documents are taken in blocks; of each block only the number of its first window is held, 8 bytes for
-64 documents. A window's block is searched among them, then its document in the block's own ends.
+8 documents. A window's block is searched among them, then its document in the block's own ends.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,11 @@ from numpy.typing import NDArray
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.window_counts import WindowCounts, count_windows, windows_of
 from tdstream.errors import CorpusError
-from tdstream.foresight import Foresight
+from tdstream.foresight import EndsAhead, Foresight
 from tdstream.node import Rows, TokenStream
 from tdstream.rows import MarkedRows, RowEnds
 from tdstream.state import Compared
 from tdstream.windows import DocumentCut, Windows
-
-_ROWS = 256  # windows that are looked for at once: more would not stay in the processor's cache
 
 Ints = NDArray[np.int64]
 
@@ -59,7 +58,7 @@ class DocumentChunks(Compared):
         self._padding: Rows = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
         self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
         self._first, self._last = (0, ends.num_documents) if documents is None else documents
-        self._foresight = Foresight(self.locate)
+        self._foresight = Foresight(self._found, partial(FoundAhead, cut.seq_len))
         self.counts = counts or WindowCounts(count_windows(ends, cut, (self._first, self._last)))
         if len(self) == 0:
             raise CorpusError(
@@ -76,12 +75,11 @@ class DocumentChunks(Compared):
 
     def read(self, indices: Ints) -> MarkedRows:
         """Return the windows at indices [n], as rows [n, seq_len + 1]."""
-        windows = self._foresight.of(indices)
-        parts = [np.empty(0, self.tokens.dtype)]
-        for part in self.tokens.slices(windows.starts.tolist(), windows.lengths.tolist()):
-            parts += (part, self._padding[len(part) :])
+        windows, ends = self._foresight.of(indices)
+        lengths, padding, parts = windows.lengths.tolist(), self._padding, [self._padding[:0]]
+        for part, length in zip(self.tokens.slices(windows.starts.tolist(), lengths), lengths, strict=True):
+            parts += (part, padding[length:])
         tokens: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
-        ends = RowEnds.of_lengths(windows.lengths, self.seq_len) if self._mark_ends else None
         return MarkedRows(tokens, windows.lengths, windows.overlaps, windows.stops, ends)
 
     def expect(self, indices: Ints) -> None:
@@ -90,12 +88,10 @@ class DocumentChunks(Compared):
 
     def locate(self, indices: Ints) -> Windows:
         """Return the windows at indices [n]; they start at places in the stream."""
-        pieces = [self._locate(indices[first : first + _ROWS]) for first in range(0, len(indices), _ROWS)]
-        return pieces[0] if len(pieces) == 1 else Windows.joined(pieces)
-
-    def _locate(self, indices: Ints) -> Windows:
         firsts, size = self.counts.firsts, self.counts.block
-        blocks = firsts.searchsorted(indices, side="right") - 1
+        order = indices.argsort()  # a search for many is several times faster in their order
+        blocks = np.empty_like(indices)
+        blocks[order] = firsts.searchsorted(indices[order], side="right") - 1
         own = (self._first + blocks * size)[:, None] + np.arange(-1, size)
         numbers = np.minimum(own, self._last - 1)  # [n, block + 1]
         ends = self.ends.at(numbers.ravel()).reshape(numbers.shape)
@@ -108,6 +104,10 @@ class DocumentChunks(Compared):
         begins = ends[rows, document]
         windows = self.cut.windows(ends[rows, document + 1] - begins, inside - before)
         return replace(windows, starts=begins + windows.starts)
+
+    def _found(self, indices: Ints) -> Found:
+        windows = self.locate(indices)
+        return windows, RowEnds.of_lengths(windows.lengths, self.seq_len) if self._mark_ends else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where windows begin and end."""
@@ -122,3 +122,26 @@ class DocumentChunks(Compared):
             **self.ends.identity(),
             **part,
         }
+
+
+Found = tuple[Windows, RowEnds | None]
+"""Windows, and where documents end in them, if that was asked for."""
+
+
+class FoundAhead:
+    """Many windows, of which batches are taken.
+
+    Args:
+        seq_len: T.
+        found: The windows.
+        size: Windows of a batch.
+    """
+
+    def __init__(self, seq_len: int, found: Found, size: int) -> None:
+        self._windows, ends = found
+        self._ends = None if ends is None else EndsAhead(seq_len, ends, size)
+
+    def part(self, first: int, last: int) -> Found:
+        """Return windows first .. last - 1."""
+        ends = None if self._ends is None else self._ends.part(first, last)
+        return self._windows.part(first, last), ends

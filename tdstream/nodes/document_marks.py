@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.foresight import Foresight, Ragged
+from tdstream.foresight import EndsAhead, Foresight
 from tdstream.node import StreamReader
 from tdstream.rows import DocumentRows, RowEnds
 from tdstream.state import Compared
@@ -27,7 +28,7 @@ class DocumentMarks(Compared):
     def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
         self.upstream, self.ends = upstream, ends
         self.seq_len = upstream.seq_len
-        self._foresight = Foresight(self._ends_in)
+        self._foresight = Foresight(self._ends_in, partial(EndsAhead, self.seq_len))
 
     def __repr__(self) -> str:
         return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"
@@ -39,7 +40,7 @@ class DocumentMarks(Compared):
     def read(self, indices: NDArray[np.int64]) -> DocumentRows:
         """Return the samples at indices [n], as rows [n, seq_len + 1], and where documents end in them."""
         ends = self._foresight.of(indices)
-        return DocumentRows(self.upstream.read(indices), RowEnds(ends.counts, *ends.entries))
+        return DocumentRows(self.upstream.read(indices), ends)
 
     def expect(self, indices: NDArray[np.int64]) -> None:
         """Be told which samples are read next."""
@@ -49,6 +50,5 @@ class DocumentMarks(Compared):
         """Return what decides where samples and documents begin and end."""
         return {**self.upstream.state_dict(), **self.ends.identity()}
 
-    def _ends_in(self, indices: NDArray[np.int64]) -> Ragged:
-        counts, places = self.ends.within(self.upstream.first_tokens(indices), self.seq_len)
-        return Ragged.of(counts, places)
+    def _ends_in(self, indices: NDArray[np.int64]) -> RowEnds:
+        return RowEnds(*self.ends.within(self.upstream.first_tokens(indices), self.seq_len))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, PackPlan
-from tdstream.foresight import Foresight, Ragged
+from tdstream.foresight import EndsAhead, Foresight, Ragged
 from tdstream.node import Rows, TokenStream
 from tdstream.packing import VERSION
 from tdstream.rows import MarkedRows, RowEnds
@@ -40,7 +42,7 @@ class PackedDocuments(Compared):
     ) -> None:
         self.tokens, self.ends, self.plan, self.options = tokens, ends, plan, options
         self.seq_len, self.pad_id = options.seq_len, pad_id
-        self._foresight = Foresight(self._pieces)
+        self._foresight = Foresight(self._pieces, partial(PiecesAhead, options.seq_len))
         self._padding: Rows = np.full(options.seq_len + 1, pad_id, tokens.dtype)
 
     def __repr__(self) -> str:
@@ -52,17 +54,15 @@ class PackedDocuments(Compared):
 
     def read(self, indices: NDArray[np.int64]) -> MarkedRows:
         """Return the rows at indices [n], as rows [n, seq_len + 1]."""
-        pieces = self._foresight.of(indices)
-        starts, lengths = pieces.entries
-        upto = lengths.cumsum()
-        row_ends = upto[pieces.after[1:] - 1]  # of all rows' pieces up to each row's last
-        row_lengths = row_ends - np.concatenate([[0], row_ends[:-1]])
-        ends = upto - (row_ends - row_lengths).repeat(pieces.counts)  # places in the row
-        tokens = self._joined(self.tokens.slices(starts.tolist(), lengths.tolist()), pieces, row_lengths)
-        stops = row_lengths <= self.seq_len
-        marks = RowEnds(np.where(stops, pieces.counts, 0), ends[ends <= self.seq_len])
+        found = self._foresight.of(indices)
+        starts, lengths = found.pieces.entries
+        pieces = self.tokens.slices(starts.tolist(), lengths.tolist())
+        after, padding, parts = found.pieces.after.tolist(), self._padding, [self._padding[:0]]
+        for number, length in enumerate(found.lengths.tolist()):
+            parts += (*pieces[after[number] : after[number + 1]], padding[length:])
+        tokens: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
         overlaps = np.zeros(len(indices), np.int32)
-        return MarkedRows(tokens, row_lengths.astype(np.int32), overlaps, stops, marks)
+        return MarkedRows(tokens, found.lengths, overlaps, found.stops, found.ends)
 
     def expect(self, indices: NDArray[np.int64]) -> None:
         """Be told which samples are read next."""
@@ -83,20 +83,55 @@ class PackedDocuments(Compared):
             **part,
         }
 
-    def _pieces(self, indices: NDArray[np.int64]) -> Ragged:
-        """Return where the pieces of rows start, and their tokens."""
+    def _pieces(self, indices: NDArray[np.int64]) -> RowPieces:
+        """Return what the rows at indices [n] hold."""
         firsts, starts, lengths = self.plan.arrays()
         low = firsts[indices]
         counts = firsts[indices + 1] - low
         after = counts.cumsum()
         pieces = (low - after + counts).repeat(counts)
         pieces += np.arange(len(pieces))
-        return Ragged.of(counts, starts[pieces], lengths[pieces].astype(np.int64))
+        return RowPieces.of(Ragged.of(counts, starts[pieces], lengths[pieces].astype(np.int64)), self.seq_len)
 
-    def _joined(self, parts: list[Rows], pieces: Ragged, row_lengths: Any) -> Rows:
-        """Return rows [n, seq_len + 1] of their pieces' tokens, and padding behind them."""
-        rows, after = [np.empty(0, self.tokens.dtype)], pieces.after.tolist()
-        for number, length in enumerate(row_lengths.tolist()):
-            rows += (*parts[after[number] : after[number + 1]], self._padding[length:])
-        joined: Rows = np.concatenate(rows).reshape(-1, self.seq_len + 1)
-        return joined
+
+@dataclass(frozen=True, slots=True)
+class RowPieces:
+    """What some rows hold."""
+
+    pieces: Ragged
+    """Where the pieces of each row start in the stream, and their tokens."""
+    lengths: NDArray[np.int32]
+    """Shape [n]: tokens of each row."""
+    stops: NDArray[np.bool_]
+    """Shape [n]: whether the last document ends in the row; else it is the only one, and goes on behind."""
+    ends: RowEnds
+    """Where documents end in each row."""
+
+    @classmethod
+    def of(cls, pieces: Ragged, seq_len: int) -> RowPieces:
+        """Return what rows of such pieces hold."""
+        upto = pieces.entries[1].cumsum()
+        row_ends = upto[pieces.after[1:] - 1]  # of all rows' pieces up to each row's last
+        lengths = np.diff(row_ends, prepend=0)
+        places = upto - (row_ends - lengths).repeat(pieces.counts)
+        stops = lengths <= seq_len
+        ends = RowEnds(np.where(stops, pieces.counts, 0), places[places <= seq_len])
+        return cls(pieces, lengths.astype(np.int32), stops, ends)
+
+
+class PiecesAhead:
+    """What many rows hold, of which batches are taken.
+
+    Args:
+        seq_len: T.
+        rows: What they hold.
+        size: Rows of a batch.
+    """
+
+    def __init__(self, seq_len: int, rows: RowPieces, size: int) -> None:
+        self._rows, self._ends = rows, EndsAhead(seq_len, rows.ends, size)
+
+    def part(self, first: int, last: int) -> RowPieces:
+        """Return the same of rows first .. last - 1."""
+        pieces, own, rows = self._rows.pieces.part(first, last), slice(first, last), self._rows
+        return RowPieces(pieces, rows.lengths[own], rows.stops[own], self._ends.part(first, last))
