@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
+from tdstream.checks import flag
 from tdstream.document_fields import document_fields
 from tdstream.mixtures.mixture import Mixture
 from tdstream.nodes.collate import Collate
@@ -127,6 +128,7 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
+    source_id, strict = flag("source_id", source_id), flag("strict", strict)
     how = Cut(
         seq_len=seq_len,
         stride=stride,

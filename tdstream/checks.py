@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tdstream.errors import ConfigError
 
 LARGEST = 2**62
@@ -33,6 +35,37 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
     if number > LARGEST:
         raise ConfigError(f"{name} must be at most 2^62, got {value!r}.")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value as a bool; numpy's are truth values, 1, "yes" and None are not.
+
+    Args:
+        name: What to call it.
+        value: What was passed.
+
+    Raises:
+        ConfigError: If it is anything else.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def seconds(name: str, value: Any) -> float:
+    """Return a length of time.
+
+    Args:
+        name: What to call it.
+        value: What was passed.
+
+    Raises:
+        ConfigError: If it is no finite number of at least 0.
+    """
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not 0 <= value < float("inf"):
+        raise ConfigError(f"{name} must be a number of seconds, at least 0, got {value!r}.")
+    return float(value)
 
 
 def refuse_unfit(source: Any) -> None:

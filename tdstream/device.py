@@ -133,7 +133,7 @@ class Transfer:
 def _device(device: str | torch.device | None) -> torch.device:
     try:
         target = torch.device("cpu" if device is None else device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ConfigError(f"device={device!r} is no device: {str(error).splitlines()[0]}") from None
     if target.type not in ("cpu", "cuda") or (target.type == "cuda" and not torch.cuda.is_available()):
         raise ConfigError(f"device={device!r} is not here; batches go to a CUDA device, or stay on the CPU.")

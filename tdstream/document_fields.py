@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tdstream.checks import whole
+from tdstream.checks import flag, whole
 from tdstream.errors import ConfigError
 from tdstream.row_segments import Segments
 from tdstream.rows import RowEnds
@@ -105,6 +105,7 @@ def document_fields(
     Raises:
         ConfigError: If fields of fields that there are not are asked for.
     """
+    cross_labels = flag("cross_document_labels", cross_labels)
     if not wanted and (cross_labels or capacity is not None):
         asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
         raise ConfigError(f'{asked} needs documents=True or cut="pack".')

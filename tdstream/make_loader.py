@@ -9,6 +9,8 @@ from typing import Any, overload
 import torch
 
 from tdstream.build import build
+from tdstream.checks import flag, seconds, whole
+from tdstream.errors import ConfigError
 from tdstream.live_loader import LiveLoader
 from tdstream.loader import Loader
 from tdstream.mixtures.mixture import Mixture
@@ -64,13 +66,21 @@ def loader(
     Raises:
         TdstreamError: As `build`.
     """
-    pipeline = build(source, batch_size=batch_size, **build_options)
     options = {
-        "num_workers": num_workers, "pin_memory": pin_memory, "device": device,
-        "prefetch_factor": prefetch_factor, "persistent_workers": persistent_workers,
-        "multiprocessing_context": multiprocessing_context, "timeout": timeout,
+        "num_workers": whole("num_workers", num_workers, at_least=0),
+        "pin_memory": flag("pin_memory", pin_memory),
+        "device": device,
+        "prefetch_factor": prefetch_factor,
+        "persistent_workers": flag("persistent_workers", persistent_workers),
+        "multiprocessing_context": multiprocessing_context,
+        "timeout": seconds("timeout", timeout),
         "worker_init_fn": worker_init_fn,
-    }  # fmt: skip
+    }
+    if prefetch_factor is not None:
+        options["prefetch_factor"] = whole("prefetch_factor", prefetch_factor, at_least=1)
+    if worker_init_fn is not None and not callable(worker_init_fn):
+        raise ConfigError(f"worker_init_fn must be a function of a worker's number, got {worker_init_fn!r}.")
+    pipeline = build(source, batch_size=batch_size, **build_options)
     if isinstance(pipeline, StreamPipeline):
         heed_meanings("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
         return LiveLoader(pipeline, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,8 +46,16 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
         A view for each share, which `build` and `loader` take in place of the corpus.
 
     Raises:
-        ConfigError: If the shares are out of range, or by is another word.
+        ConfigError: If the corpus is no directory, the shares are out of range, or by is another word.
     """
+    given: Any = corpus
+    if isinstance(given, View):
+        raise ConfigError(
+            f"{given.directory} was divided already, and a part is not divided again. Divide the corpus "
+            f"once, into as many parts as are needed."
+        )
+    if not isinstance(given, (str, os.PathLike)):
+        raise ConfigError(f"split divides the directory of a corpus, got a {type(given).__name__}.")
     if by not in _UNITS:
         raise ConfigError(f'by must be "samples" or "documents", got {by!r}.')
     shares = [_share(fraction) for fraction in fractions] if isinstance(fractions, Iterable) else []

@@ -36,7 +36,12 @@ def corpus_ends(
     meta = _meta(directory)
     if meta is not None and has_doc_index(meta):
         return _indexed(directory, meta, offsets)
-    if meta is None or meta.eos_token_id is None:
+    if meta is None:
+        raise ConfigError(
+            f"{directory} does not tell where its documents end: it has no {META_FILE}. Prepare the corpus, "
+            f"or read it as one stream: without documents=True, and with no cut but the default."
+        )
+    if meta.eos_token_id is None:
         raise ConfigError(
             f"{directory} does not tell where its documents end: {META_FILE} names no eos_token_id. "
             f"Add it there, or prepare the corpus again."

@@ -127,7 +127,7 @@ def check_order(order: str) -> None:
 
 def _effective(shuffle: bool | str, order: str) -> str:
     """Return the name of the order that the two arguments ask for together."""
-    if shuffle not in (True, False, "block"):
+    if not isinstance(shuffle, (bool, np.bool_)) and shuffle != "block":
         raise ConfigError(f'shuffle must be True, False or "block", got {shuffle!r}.')
     if shuffle == "block":
         if order != "feistel":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
+from tdstream.checks import flag, whole
 from tdstream.corpus.corpus_ends import corpus_ends, pad_id_of
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, plan_of
@@ -47,6 +48,11 @@ class Cut:
     block_samples: int = 1024
 
     def __post_init__(self) -> None:
+        for name, least in (("seq_len", 1), ("stride", 1), ("min_tail_len", 0)):
+            value = getattr(self, name)
+            if value is not None or name == "seq_len":
+                object.__setattr__(self, name, whole(name, value, at_least=least))  # frozen from now on
+        flag("documents", self.documents)
         if self.cut not in CUTS:
             raise ConfigError(f'cut must be "stream", "document" or "pack", got {self.cut!r}.')
         if self.stride is not None and self.cut == "pack":

@@ -9,9 +9,12 @@ aside*, with a line in the log. A value that is wrong for every kind is refused 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
@@ -54,11 +57,16 @@ def _is_field(value: Any) -> None:
     PrepareOptions(text_field=value)
 
 
+def _is_path(value: Any) -> None:
+    if not isinstance(value, (str, os.PathLike)):
+        raise ConfigError(f"cache_dir must be a directory's path, got {value!r}.")
+
+
 MEANINGS = {
     "tokenizer": Meaning(kinds=TEXT, anywhere=(None,)),
     "text_field": Meaning(kinds=TEXT, anywhere=("text",), check=_is_field),
     "encoder": Meaning(kinds=TEXT, anywhere=("auto",), check=lambda value: PrepareOptions(encoder=value)),
-    "cache_dir": Meaning(kinds=frozenset({"cache"}), anywhere=(None,)),
+    "cache_dir": Meaning(kinds=frozenset({"cache"}), anywhere=(None,), check=_is_path),
     "num_proc": Meaning(kinds=frozenset({"cache"}), anywhere=(1,), check=_at_least("num_proc", 1)),
     "shuffle_buffer": Meaning(
         kinds=frozenset({"stream"}), anywhere=(None,), check=_at_least("shuffle_buffer", 0)
@@ -115,8 +123,15 @@ def heed_meanings(kind: str, *, quiet: bool = False, **options: Any) -> None:
 
 
 def _is_plain(value: Any, anywhere: tuple[Any, ...]) -> bool:
-    # A dtype of numpy may say that it equals None.
-    return any(value is plain or (plain is not None and value == plain) for plain in anywhere)
+    # A dtype of numpy may say that it equals None, and True equals 1.
+    return any(
+        value is plain or (plain is not None and value == plain and _is_flag(value) == _is_flag(plain))
+        for plain in anywhere
+    )
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
 
 
 def _listed(kinds: frozenset[str]) -> str:
