@@ -83,6 +83,9 @@ class TokenMaps(TokenStream, Protocol):
     def map(self, shard: int) -> Rows:
         """Return a shard's tokens, [n]; not to be written."""
 
+    def rows(self, starts: NDArray[np.int64], length: int) -> Rows:
+        """Return a copy of stretches of one length, [n, length], by their first tokens' places, [n]."""
+
 
 class TokenSource(Protocol):
     """Where tokens come from."""

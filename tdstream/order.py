@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +83,10 @@ def feistel_order(num_samples: int, seed: int, epoch: int) -> Order:
     """Return the order "feistel" that this module's docstring describes; N up to 2^48."""
     if not 0 < num_samples <= MAX_SAMPLES:
         raise ValueError(f"the feistel order takes 1 to 2^48 samples, got {num_samples:,}.")
-    keys = round_keys("feistel", seed, epoch)
+    keys, cells = round_keys("feistel", seed, epoch), Cells.of(num_samples)
 
     def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return _walk(positions.astype(np.uint64), num_samples, keys).astype(np.int64)
+        return walk(positions.astype(np.uint64), cells, keys).astype(np.int64)
 
     return _in_pieces(permuted)
 
@@ -99,11 +100,12 @@ def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> 
     keys = round_keys("block", seed, epoch)
     blocks = feistel_order(full, seed, epoch) if full else _sequential
     first = int(keys[-1] % np.uint64(full + 1)) * block_samples  # the position where the longer block begins
+    in_block, in_last = Cells.of(block_samples), Cells.of(rest)
 
     def in_full(places: NDArray[np.int64]) -> NDArray[np.int64]:
         block = blocks(places // block_samples)
         salt = _mixed(block.astype(np.uint64) + np.uint64(1))
-        inner = _walk((places % block_samples).astype(np.uint64), block_samples, keys, salt)
+        inner = walk((places % block_samples).astype(np.uint64), in_block, keys, salt)
         return block * block_samples + inner.astype(np.int64)
 
     def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -111,7 +113,7 @@ def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> 
         places = np.where(positions < first, positions, positions - rest)  # among the full blocks' samples
         indices = np.empty(positions.shape, np.int64)
         indices[~in_rest] = in_full(places[~in_rest])
-        last = _walk((positions[in_rest] - first).astype(np.uint64), rest, keys)
+        last = walk((positions[in_rest] - first).astype(np.uint64), in_last, keys)
         indices[in_rest] = full * block_samples + last.astype(np.int64)
         return indices
 
@@ -143,51 +145,74 @@ def _in_pieces(order: Order) -> Order:
     return whole
 
 
-def _walk(
-    cells: NDArray[np.uint64], size: int, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None = None
+class Cells(NamedTuple):
+    """[0, size), and the rectangle that it lies in: numbers, or for each place that is permuted its own."""
+
+    size: np.uint64 | NDArray[np.uint64]
+    left: np.uint64 | NDArray[np.uint64]
+    right: np.uint64 | NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, size: int) -> Cells:
+        """Return [0, size) in the rectangle that is as square as can be."""
+        left = math.isqrt(size - 1) + 1
+        return cls(np.uint64(size), np.uint64(left), np.uint64(-(-size // left)))
+
+    def some(self, places: NDArray[np.int64]) -> Cells:
+        """Return those of some places."""
+        if isinstance(self.size, np.uint64):
+            return self
+        return Cells(*(part[places] for part in self))  # type: ignore[index]  # all three are arrays
+
+
+def walk(
+    places: NDArray[np.uint64], cells: Cells, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None = None
 ) -> NDArray[np.uint64]:
-    """Permute cells of [0, size): apply the rounds, and again to those that left it, until none has.
+    """Permute places of [0, size): apply the rounds, and again to those that left it, until none has.
 
     Args:
-        cells: uint64 [n].
-        size: The cells there are.
-        keys: The eight round keys.
-        salt: For each cell, what makes its permutation another one, uint64 [n].
+        places: uint64 [n].
+        cells: What they lie in.
+        keys: The eight round keys, [8], or of each place its own, [8, n].
+        salt: For each place, what makes its permutation another one, uint64 [n].
     """
-    cells = _rounds(cells, size, keys, salt)
-    outside = np.flatnonzero(cells >= size)
+    places = _rounds(places, cells, keys, salt)
+    outside = np.flatnonzero(places >= cells.size)
     while outside.size:
-        cells[outside] = _rounds(cells[outside], size, keys, None if salt is None else salt[outside])
-        outside = outside[cells[outside] >= size]
-    return cells
+        some, salted = cells.some(outside), None if salt is None else salt[outside]
+        some_keys = keys if keys.ndim == 1 else keys[:, outside]
+        places[outside] = _rounds(places[outside], some, some_keys, salted)
+        outside = outside[places[outside] >= some.size]
+    return places
 
 
 def _rounds(
-    cells: NDArray[np.uint64], size: int, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None
+    places: NDArray[np.uint64], cells: Cells, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None
 ) -> NDArray[np.uint64]:
-    """Apply the eight rounds once, in the rectangle of at least `size` cells."""
-    left = math.isqrt(size - 1) + 1
-    right = -(-size // left)
-    width = np.uint64(right)
-    row = cells // width
-    column = cells - row * width
-    for key_row, key_column in keys.reshape(-1, 2):
+    """Apply the eight rounds once."""
+    _, left, right = cells
+    row = places // right
+    column = places - row * right
+    for key_row, key_column in zip(keys[0::2], keys[1::2], strict=True):
         _add(row, column, left, key_row if salt is None else salt ^ key_row)
         _add(column, row, right, key_column if salt is None else salt ^ key_column)
-    permuted: NDArray[np.uint64] = row * width + column
+    permuted: NDArray[np.uint64] = row * right + column
     return permuted
 
 
 def _add(
-    target: NDArray[np.uint64], other: NDArray[np.uint64], size: int, key: np.uint64 | NDArray[np.uint64]
+    target: NDArray[np.uint64],
+    other: NDArray[np.uint64],
+    size: np.uint64 | NDArray[np.uint64],
+    key: np.uint64 | NDArray[np.uint64],
 ) -> None:
     """Replace target by (target + hash(other, key)) mod size; target and the reduced hash are below size."""
     hashed = _mixed(other ^ key)
     hashed >>= _S24
-    hashed *= np.uint64(size)  # 40 bits x at most 24 bits: no overflow
+    hashed *= size  # 40 bits x at most 24 bits: no overflow
     hashed >>= _S40
     target += hashed
-    target -= np.uint64(size) * (target >= size)
+    target -= size * (target >= size)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -34,6 +34,7 @@ FLOORS = (
         "device",
         "row_groups",
         "usercache",
+        "joint_order",
     },
     {"corpus", "mixtures"},
     {"preparation"},

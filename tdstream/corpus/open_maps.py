@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from tdstream.corpus.tokens import Tokens
 
 MAX_OPEN_MAPS = 128
 """Each holds a file descriptor, of which a process may have only 1,024."""
 
 
-class OpenMaps(dict[int, NDArray[np.unsignedinteger[Any]]]):
+class Mapped(NamedTuple):
+    """A mapped shard."""
+
+    tokens: Tokens
+    bytes: memoryview
+    """The same; a part of it, to be copied, costs a third of a part of an array."""
+
+
+class OpenMaps(dict[int, Mapped]):
     """The mapped shards of one reader; beyond MAX_OPEN_MAPS of all readers, the oldest is closed."""
 
-    def add(self, shard: int, tokens: NDArray[np.unsignedinteger[Any]]) -> None:
+    def add(self, shard: int, mapped: Mapped) -> None:
         """Keep a shard."""
-        self[shard] = tokens
+        self[shard] = mapped
         _opened.append((weakref.ref(self), shard))
         while len(_opened) > MAX_OPEN_MAPS:
             _close_oldest()

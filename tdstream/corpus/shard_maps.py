@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.open_maps import OpenMaps
+from tdstream.corpus.open_maps import Mapped, OpenMaps
 from tdstream.corpus.tokens import Tokens
 from tdstream.errors import CorpusError
 
@@ -29,6 +29,7 @@ class ShardMaps:
         self, directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
     ) -> None:
         self.dtype = dtype
+        self._borders = offsets
         self.offsets: list[int] = offsets.tolist()  # a list: bisect on it beats numpy for a few rows
         self._directory, self._files = directory, files
         self._maps = OpenMaps()
@@ -37,17 +38,34 @@ class ShardMaps:
         """Return the number of the shard that holds the token at a place of the stream."""
         return bisect_right(self.offsets, place) - 1
 
+    def path(self, shard: int) -> Path:
+        """Return where a shard lies."""
+        return self._directory / self._files[shard]
+
     def map(self, shard: int) -> Tokens:
         """Return a shard's tokens as an array over the mapped file.
 
         Raises:
             CorpusError: If the shard has changed since the corpus was opened.
         """
-        found = self._maps.get(shard)
-        if found is None:
-            found = self._open(shard)
-            self._maps.add(shard, found)
-        return found
+        return self._mapped(shard).tokens
+
+    def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
+        """Return a copy of stretches of one length, [n, length], by their first tokens' places, [n]."""
+        size, shards = self.dtype.itemsize, np.searchsorted(self._borders, starts, side="right") - 1
+        firsts, wanted = (starts - self._borders[shards]) * size, length * size
+        numbers = shards.tolist()
+        views = {shard: self._mapped(shard).bytes for shard in set(numbers)}
+        pairs = zip(numbers, firsts.tolist(), strict=True)
+        pieces = [views[shard][first : first + wanted] for shard, first in pairs]
+        together = bytearray().join(pieces)
+        if len(together) < len(pieces) * wanted:  # some go on in the next shard
+            for row, piece in enumerate(pieces):
+                if len(piece) < wanted:
+                    pieces[row] = np.concatenate(self._pieces(int(starts[row]), length)).view(np.uint8).data
+            together = bytearray().join(pieces)
+        rows: Tokens = np.ndarray((len(starts), length), self.dtype, together)
+        return rows
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
         """Return stretches of the stream, each an array [length] that may be part of a map.
@@ -65,10 +83,10 @@ class ShardMaps:
                 tokens = self.map(shard)
             begin = start - first
             part = tokens[begin : begin + length]
-            found.append(part if start + length <= after else self._joined(start, length))
+            found.append(part if start + length <= after else np.concatenate(self._pieces(start, length)))
         return found
 
-    def _joined(self, start: int, length: int) -> Tokens:
+    def _pieces(self, start: int, length: int) -> list[Tokens]:
         """Return tokens start, start + 1, ... of the stream from as many shards as it takes."""
         parts = []
         while length:
@@ -76,11 +94,16 @@ class ShardMaps:
             part = self.map(shard)[start - self.offsets[shard] :][:length]
             parts.append(part)
             start, length = start + len(part), length - len(part)
-        joined: Tokens = np.concatenate(parts)
-        return joined
+        return parts
+
+    def _mapped(self, shard: int) -> Mapped:
+        if shard not in self._maps:
+            tokens = self._open(shard)
+            self._maps.add(shard, Mapped(tokens, tokens.view(np.uint8).data))
+        return self._maps[shard]
 
     def _open(self, shard: int) -> Tokens:
-        path = self._directory / self._files[shard]
+        path = self.path(shard)
         expected = self.offsets[shard + 1] - self.offsets[shard]
         try:
             mapped = np.memmap(path, dtype=self.dtype, mode="r")

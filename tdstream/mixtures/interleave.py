@@ -16,6 +16,7 @@ All of it is whole numbers: nothing is drawn or kept, any place is answered at o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +26,9 @@ from tdstream.mixtures.period import PERIOD, Word, shares
 from tdstream.mixtures.rotation import Rotation
 
 Ints = NDArray[np.int64]
+
+OfSources = Callable[[Ints, Ints], Ints]
+"""A number of periods and sources; their shapes broadcast."""
 
 _UNEVEN = 64  # far more than what a source has ever had above its share
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -67,15 +71,18 @@ class Interleaving:
         """
         word = self._word
         periods, slots = np.divmod(places, PERIOD)
-        origins = self._origins(periods, slots, key, until)  # the slots whose sample stands here
+        floats = self._tabled(self._floating_slots, periods, 1)
+        origins = self._origins(periods, slots, floats, key, until)  # the slots whose sample stands here
         sources = word.sources[origins]
         floating = np.flatnonzero(sources < 0)
         if floating.size:
             sources[floating] = self._rotation.holders(periods[floating], -1 - sources[floating])
         ranks = word.ranks[origins]
         ranks[floating] = word.before(sources[floating], origins[floating])
-        ranks += self._floated(periods, slots, sources)
-        return sources, self._before_each(periods, sources) + ranks
+        ranks += self._tabled(self.before, periods)(periods, sources)
+        if self._rotation.num_points:
+            ranks += floats(periods, sources) < slots
+        return sources, ranks
 
     def counts_at(self, place: int, key: int | None = None, until: int | None = None) -> Ints:
         """Return how many places each source has before a place, [num_sources]; arguments as `at`."""
@@ -84,9 +91,9 @@ class Interleaving:
         counts = self.before(periods, everyone)
         if slot:
             word = self._word
-            counts += word.before(everyone, slots) + self._floated(periods, slots, everyone)
+            counts += word.before(everyone, slots) + (self._floating_slots(periods, everyone) < slots)
             last = np.array([slot - 1])
-            origin = int(self._origins(np.array([period]), last, key, until)[0])
+            origin = int(self._origins(np.array([period]), last, self._floating_slots, key, until)[0])
             if origin == slot:  # a pair that is exchanged, and cut
                 counts[word.sources[slot]] += 1
                 counts[word.sources[slot - 1]] -= 1
@@ -147,25 +154,30 @@ class Interleaving:
         chosen, number = self._rotation.chosen(np.array([period]), np.array([source]))
         return sorted([*slots, *self._word.floating[number[chosen]].tolist()])
 
-    def _before_each(self, periods: Ints, sources: Ints) -> Ints:
-        """Return `before`, computed once for each period where places are close together."""
+    def _tabled(self, count: OfSources, periods: Ints, margin: int = 0) -> OfSources:
+        """Return a function of periods and sources; where periods are close together, it looks up a table.
+
+        Args:
+            count: The function.
+            periods: What it will be asked for.
+            margin: And how many periods before and behind them.
+        """
         if not periods.size:
-            return self.before(periods, sources)
-        first, last = int(periods.min()), int(periods.max())
-        if (last - first + 1) * len(self.counts) > periods.size:
-            return self.before(periods, sources)
-        table = self.before(np.arange(first, last + 1)[:, None], np.arange(len(self.counts)))
-        table_row: Ints = table[periods - first, sources]
-        return table_row
+            return count
+        first, last, width = int(periods.min()) - margin, int(periods.max()) + margin, len(self.counts)
+        if (last - first + 1) * width > periods.size:
+            return count
+        table = count(np.arange(first, last + 1)[:, None], self._everyone).ravel()
+        return lambda periods, sources: table[(periods - first) * width + sources]
 
-    def _floated(self, periods: Ints, slots: Ints, sources: Ints) -> Ints:
-        """Return 1 where a source has a floating place in its period, before the slot; else 0."""
-        if not self._rotation.num_points:
-            return np.zeros(len(sources), np.int64)
+    def _floating_slots(self, periods: Ints, sources: Ints) -> Ints:
+        """Return the slots of sources' floating places in periods, PERIOD where they have none."""
         chosen, numbers = self._rotation.chosen(periods, sources)
-        return (chosen & (self._word.floating[numbers] < slots)).astype(np.int64)
+        return np.where(chosen, self._word.floating[numbers], PERIOD)
 
-    def _origins(self, periods: Ints, slots: Ints, key: int | None, until: int | None) -> Ints:
+    def _origins(
+        self, periods: Ints, slots: Ints, floats: OfSources, key: int | None, until: int | None
+    ) -> Ints:
         """Return the slots whose source stands at slots: their own, or where exchanged their neighbour's."""
         if key is None:
             return slots
@@ -175,7 +187,7 @@ class Interleaving:
         if until is not None:
             exchanged &= periods < until // PERIOD
         found = np.flatnonzero(exchanged)
-        exchanged[found] = self._have_room(periods[found], slots[found] & ~1)
+        exchanged[found] = self._have_room(periods[found], slots[found] & ~1, floats)
         origins: Ints = slots ^ exchanged
         return origins
 
@@ -186,30 +198,31 @@ class Interleaving:
         unlike: NDArray[np.bool_] = (first != second) & (first >= 0) & (second >= 0)
         return unlike
 
-    def _have_room(self, periods: Ints, slots: Ints) -> NDArray[np.bool_]:
+    def _have_room(self, periods: Ints, slots: Ints, floats: OfSources) -> NDArray[np.bool_]:
         """Return whether pairs of neighbours that begin at even slots can change places."""
         first, second = self._word.sources[slots], self._word.sources[slots + 1]
-        goes = self._wanders[first] | (
-            self._floats(periods - 1, slots, first) & ~self._floats(periods, slots, first)
-        )
-        comes = self._wanders[second] | (
-            ~self._floats(periods - 1, slots, second) & self._floats(periods, slots, second)
-        )
+        goes, comes = self._wanders[first], self._wanders[second]
+        if self._rotation.num_points:
+            (has, had), (has_other, had_other) = (
+                _around(floats, periods, slots, sources) for sources in (first, second)
+            )
+            goes, comes = goes | (had & ~has), comes | (has_other & ~had_other)
         both: NDArray[np.bool_] = goes & comes
         return both
-
-    def _floats(self, periods: Ints, slots: Ints, sources: Ints) -> NDArray[np.bool_]:
-        """Return whether sources have a floating place among the PERIOD places from a slot of a period on."""
-        if not self._rotation.num_points:
-            return np.zeros(len(sources), np.bool_)
-        now, number = self._rotation.chosen(periods, sources)
-        following, next_number = self._rotation.chosen(periods + 1, sources)
-        floating = self._word.floating
-        return (now & (floating[number] > slots)) | (following & (floating[next_number] < slots))
 
     @cached_property
     def _word(self) -> Word:
         return Word.of(self.counts, self._rotation.num_points)
+
+
+def _around(
+    floats: OfSources, periods: Ints, slots: Ints, sources: Ints
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether sources have a floating place among the PERIOD places from a slot on, and before it."""
+    before, now, after = (floats(periods + step, sources) for step in (-1, 0, 1))
+    behind = (now > slots) & (now < PERIOD)
+    has, had = behind | (after < slots), ((before > slots) & (before < PERIOD)) | (now < slots)
+    return has, had
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

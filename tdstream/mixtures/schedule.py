@@ -112,13 +112,22 @@ class Schedule:
         """Return the sources at positions [n] of an epoch, and the numbers of their samples in the run."""
         run = self._run(epoch)
         which = np.searchsorted(run.epoch.starts, positions, side="right") - 1
-        sources, numbers = np.empty_like(positions), np.empty_like(positions)
-        for number in np.unique(which).tolist():
-            segment, here = run.epoch.segments[number], np.flatnonzero(which == number)
-            options = self._key(epoch, number), segment.until - segment.start
-            found, counts = self._interleaving(segment).at(positions[here] - segment.start, *options)
-            sources[here], numbers[here] = found, counts + segment.used[found]
+        first, last = int(which.min()), int(which.max())
+        if first == last:
+            sources, numbers = self._at(epoch, first, run.epoch.segments[first], positions)
+        else:
+            sources, numbers = np.empty_like(positions), np.empty_like(positions)
+            for number in np.unique(which).tolist():
+                here = np.flatnonzero(which == number)
+                found = self._at(epoch, number, run.epoch.segments[number], positions[here])
+                sources[here], numbers[here] = found
         return sources, numbers + self._used_before(run, epoch)[sources]
+
+    def _at(self, epoch: int, number: int, segment: _Segment, positions: Ints) -> tuple[Ints, Ints]:
+        """Return `at` of positions in one segment, the numbers in this epoch only."""
+        options = self._key(epoch, number), segment.until - segment.start
+        sources, counts = self._interleaving(segment).at(positions - segment.start, *options)
+        return sources, counts + segment.used[sources]
 
     def used(self, epoch: int, position: int) -> Ints:
         """Return the samples that each source has given to the run before a position of an epoch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ class MemmapReader:
                 f"than the {seq_len + 1:,} of one sample (seq_len + 1). "
                 f"Use a smaller seq_len or a larger corpus."
             )
-        self._maps = source.open()
+        self.maps = source.open()
 
     def __repr__(self) -> str:
         return f"MemmapReader({len(self):,} samples of {self.seq_len + 1:,} tokens)"
@@ -76,11 +75,9 @@ class MemmapReader:
         """
         starts = self.first_tokens(indices)
         shard = self._shard_of_all(starts) if len(starts) >= _MANY_ROWS else None
-        return self._read_each(starts) if shard is None else self._read_from(shard, starts)
-
-    def window(self, index: int) -> Rows:
-        """Return one sample, [seq_len + 1]: where it lies in one shard, not a copy but the mapped file."""
-        return self._maps.slices((index * self.stride + self._first,), (self.seq_len + 1,))[0]
+        if shard is None:
+            return self.maps.rows(starts, self.seq_len + 1)
+        return self._read_from(shard, starts)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples begin and end."""
@@ -99,16 +96,10 @@ class MemmapReader:
         """Return a phrase for each field of a saved identity that is not this node's."""
         return differences(self.name, saved, self.state_dict())
 
-    def _read_each(self, starts: NDArray[np.int64]) -> Rows:
-        """Return the samples that begin at starts [n], wherever they lie."""
-        length = self.seq_len + 1
-        windows = self._maps.slices(starts.tolist(), repeat(length))
-        return np.concatenate([np.empty(0, self.source.dtype), *windows]).reshape(-1, length)
-
     def _shard_of_all(self, starts: NDArray[np.int64]) -> int | None:
         """Return the shard that holds all the samples that begin at starts whole, if there is one."""
-        shard = self._maps.shard_of(int(starts[0]))
-        first, after = self._maps.offsets[shard : shard + 2]
+        shard = self.maps.shard_of(int(starts[0]))
+        first, after = self.maps.offsets[shard : shard + 2]
         if not first <= starts[-1] < after:
             return None  # the usual case with many shards, found without looking at the other rows
         fits = first <= starts.min() and starts.max() + self.seq_len + 1 <= after
@@ -116,9 +107,9 @@ class MemmapReader:
 
     def _read_from(self, shard: int, starts: NDArray[np.int64]) -> Rows:
         """Return the samples that begin at starts [n], all in one shard, in one call of numpy."""
-        tokens, length, step = self._maps.map(shard), self.seq_len + 1, self.source.dtype.itemsize
+        tokens, length, step = self.maps.map(shard), self.seq_len + 1, self.source.dtype.itemsize
         windows: Rows = np.ndarray(
             (len(tokens) - length + 1, length), tokens.dtype, tokens, strides=(step, step)
         )  # [windows of the shard, seq_len + 1], which overlap
-        rows: Rows = windows[starts - self._maps.offsets[shard]]
+        rows: Rows = windows[starts - self.maps.offsets[shard]]
         return rows

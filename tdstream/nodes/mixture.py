@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.errors import StateError
+from tdstream.joint_order import JointOrder
 from tdstream.lengths import global_batches
 from tdstream.mixtures.plan import Entry, MixturePlan
 from tdstream.mixtures.weights import Weights
-from tdstream.node import Node, OrderedNode, Rows
+from tdstream.node import Foresighted, Node, OrderedNode, TokenMaps
 from tdstream.row_groups import joined
 from tdstream.rows import AnyRows, SourcedRows, SourceRows
 from tdstream.state import differences, refuse
+
+Ints = NDArray[np.int64]
 
 VERSION = 1
 """It rises when the order of a mixture changes."""
@@ -32,12 +34,22 @@ class Part:
     """What it reads."""
     ordered: OrderedNode
     """Its samples, in their order."""
-    window: Callable[[int], Rows] | None
-    """Returns one sample as a row that need not be a copy; None where the source has no such rows."""
     dtype: np.dtype[Any]
     """The type of its tokens."""
     fingerprint: str
     max_epochs: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainRows:
+    """Sources whose samples are windows of one stream, in which their tokens lie one after the other's."""
+
+    maps: TokenMaps
+    """The stream."""
+    firsts: Ints
+    """Of each source, where its sample 0 begins."""
+    stride: int
+    seq_len: int
 
 
 class MixtureNode:
@@ -53,6 +65,8 @@ class MixtureNode:
         seed: For another order in every period; None keeps one order.
         source_id: Whether rows say which source they are of.
         has_parts: Whether sources are parts of corpora.
+        orders: The same orders as the sources' own, for many samples at once; in the order of the parts.
+        plain: The same rows as the sources' own, likewise.
     """
 
     name = "mixture"
@@ -67,12 +81,14 @@ class MixtureNode:
         seed: int | None,
         source_id: bool = False,
         has_parts: bool = False,
+        orders: JointOrder | None = None,
+        plain: PlainRows | None = None,
     ) -> None:
         entries = sorted(
             Entry(part.name, len(part.ordered), part.fingerprint, part.max_epochs) for part in parts
         )
         self.parts, self.source_id = {part.name: part for part in parts}, source_id
-        self.shared = shared
+        self.shared, self._orders, self._plain = shared, orders, plain
         self._own = MixturePlan(tuple(entries), tuple(stages), stop, seed, has_parts)
         self._dtype = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
         self.follow(self._own)
@@ -93,7 +109,7 @@ class MixtureNode:
         """Return the first epoch after this one that may have another length; None if none has."""
         return self.plan.schedule.next_change(epoch)
 
-    def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape.
 
         Raises:
@@ -101,21 +117,21 @@ class MixtureNode:
         """
         sources, numbers = self.plan.schedule.at(positions.ravel(), epoch)
         own_epochs, own_positions = self.plan.own_places(sources, numbers)
-        indices = np.empty_like(numbers)
-        order = np.lexsort((own_epochs, sources))
-        changes = (np.diff(sources[order]) != 0) | (np.diff(own_epochs[order]) != 0)
-        for group in np.split(order, np.flatnonzero(changes) + 1):
-            source, own_epoch = (int(values[group[0]]) for values in (sources, own_epochs))
-            own = self._part(source).ordered.indices(own_positions[group], own_epoch)
-            indices[group] = own + self._borders[source]
-        return indices.reshape(positions.shape)
+        own = self._own_indices(sources, own_epochs, own_positions)
+        return (own + self._borders[sources]).reshape(positions.shape)
 
-    def read(self, indices: NDArray[np.int64]) -> AnyRows:
+    def expect(self, indices: Ints) -> None:
+        """Be told which samples are read next, in this order; any shape."""
+        if self._plain is not None:
+            return
+        for part, _, own in self._by_part(indices.ravel()):
+            if isinstance(part.ordered, Foresighted):
+                part.ordered.expect(own)
+
+    def read(self, indices: Ints) -> AnyRows:
         """Return the samples at indices [n] as rows [n, seq_len + 1] in the widest of the storage types."""
-        rows: SourceRows = self._read_each(indices) if self._windows else self._read_parts(indices)
-        if not self.source_id:
-            return rows
-        return SourcedRows(rows, self._ids[self._sources(indices)])
+        rows = self._read_parts(indices) if self._plain is None else self._read_plain(indices, self._plain)
+        return SourcedRows(rows, self._ids[self._sources(indices)]) if self.source_id else rows
 
     def used(self, epoch: int, position: int) -> dict[str, int]:
         """Return, by source, the samples that it has given to the run before a position of an epoch."""
@@ -171,14 +187,13 @@ class MixtureNode:
         """Take on a plan, which may name sources that this mixture does not have."""
         self.plan = plan
         self._borders = np.cumsum([0, *(entry.samples for entry in plan.entries)], dtype=np.int64)
-        self._offsets: list[int] = self._borders.tolist()  # a list: bisect on it beats numpy for one row
-        ids = {name: number for number, name in enumerate(self.parts)}
-        self._ids = np.array([ids.get(name, -1) for name in plan.names], np.int32)
-        windows = [self.parts[name].window if name in self.parts else None for name in plan.names]
-        has_rows = all(part.window is not None for part in self.parts.values())
-        self._windows = windows if has_rows else []
+        numbers = {name: number for number, name in enumerate(self.parts)}
+        self._numbers = np.array([numbers.get(name, -1) for name in plan.names], np.int64)
+        self._ids = self._numbers.astype(np.int32)
+        if self._plain is not None:  # where in its stream an index begins, but for index * stride
+            self._shifts = self._plain.firsts[self._numbers] - self._borders[:-1] * self._plain.stride
 
-    def _sources(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _sources(self, indices: Ints) -> Ints:
         return np.searchsorted(self._borders, indices, side="right") - 1
 
     def _part(self, source: int) -> Part:
@@ -190,23 +205,33 @@ class MixtureNode:
             )
         return self.parts[name]
 
-    def _read_each(self, indices: NDArray[np.int64]) -> Rows:
-        offsets, windows, rows = self._offsets, self._windows, []
-        for index in indices.tolist():
-            source = bisect_right(offsets, index) - 1
-            rows.append(windows[source](index - offsets[source]))  # type: ignore[misc]  # see `indices`
-        together: Rows = np.concatenate([np.empty(0, self._dtype), *rows])
-        return together.reshape(len(indices), -1)
+    def _own_indices(self, sources: Ints, epochs: Ints, positions: Ints) -> Ints:
+        numbers = self._numbers[sources]
+        if self._orders is not None and numbers.min(initial=0) >= 0:
+            return self._orders.indices(numbers, epochs, positions)
+        order, indices = np.lexsort((epochs, sources)), np.empty_like(positions)
+        changes = (np.diff(sources[order]) != 0) | (np.diff(epochs[order]) != 0)
+        for group in np.split(order, np.flatnonzero(changes) + 1):
+            source, epoch = (int(values[group[0]]) for values in (sources, epochs))
+            indices[group] = self._part(source).ordered.indices(positions[group], epoch)
+        return indices
 
-    def _read_parts(self, indices: NDArray[np.int64]) -> SourceRows:
+    def _read_plain(self, indices: Ints, plain: PlainRows) -> SourceRows:
+        starts = indices * plain.stride + self._shifts[self._sources(indices)]
+        return plain.maps.rows(starts, plain.seq_len + 1)
+
+    def _read_parts(self, indices: Ints) -> SourceRows:
         """Return rows that each source has read in one call."""
+        parts, groups = list[Any](), list[Ints]()
+        for part, group, own in self._by_part(indices):
+            parts.append(part.ordered.read(own))
+            groups.append(group)
+        return joined(parts, groups, self._dtype)
+
+    def _by_part(self, indices: Ints) -> Iterator[tuple[Part, Ints, Ints]]:
+        """Yield (source, where its samples stand among indices, their own indices), each in order."""
         sources = self._sources(indices)
         order = np.argsort(sources, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(sources[order])) + 1)
-        parts: list[Any] = []
-        for group in groups:
+        for group in np.split(order, np.flatnonzero(np.diff(sources[order])) + 1):
             source = int(sources[group[0]])
-            parts.append(self._part(source).ordered.read(indices[group] - self._borders[source]))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return joined(parts, back, self._dtype)
+            yield self._part(source), group, indices[group] - self._borders[source]

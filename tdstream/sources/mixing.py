@@ -12,11 +12,11 @@ from numpy.typing import DTypeLike
 
 from tdstream.errors import ConfigError
 from tdstream.mixtures.mixture import Mixture
-from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.mixture import MixtureNode, Part
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.sources.chain import Chain, Cut, shard_chain
 from tdstream.sources.kinds import is_path
+from tdstream.sources.together import joint_orders, plain_rows
 from tdstream.views import View
 
 logger = logging.getLogger(__name__)
@@ -67,16 +67,17 @@ def mixture_node(
         seed=None if order["order"] == "sequential" else permutation.seed,
         source_id=source_id,
         has_parts=any("first_token" in reader or "first_sample" in reader for reader in readers),
+        orders=joint_orders([chain[-1] for chain in chains.values()]),
+        plain=plain_rows([chain[1] for chain in chains.values()]),
     )
 
 
 def _part(name: str, chain: Chain, max_epochs: int) -> Part:
-    source, reader, permutation = chain
+    source, _, permutation = chain
     return Part(
         name=name,
         source=source,
         ordered=permutation,
-        window=reader.window if isinstance(reader, MemmapReader) else None,
         dtype=cast("ShardSource", source).dtype,
         fingerprint=_fingerprint(chain[:-1]),
         max_epochs=max_epochs,

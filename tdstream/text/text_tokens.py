@@ -98,6 +98,10 @@ class HeldTokens:
         """Return all tokens."""
         return self._tokens
 
+    def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
+        """Return a copy of stretches of one length, [n, length]."""
+        return np.lib.stride_tricks.sliding_window_view(self._tokens, length)[starts]
+
     def slices(self, starts: Any, lengths: Any) -> list[Tokens]:
         """Return stretches of the stream, each an array [length] that is part of it."""
         pairs = zip(starts, lengths, strict=False)

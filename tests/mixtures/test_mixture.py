@@ -138,6 +138,21 @@ def test_a_part_of_a_corpus_comes_and_goes(sources):
     assert not any(one.pieces for one in located)  # the state does not tell where a part begins
 
 
+def test_parts_of_corpora_are_read_as_one(sources):
+    """Parts begin where they begin, whether their tokens are found in one call for all sources or not."""
+    held = tdstream.split(sources["web"], [0.3, 0.7], by="samples")[1]
+    small = write_corpus(sources["web"].parent / "same", np.arange(40_000, 40_160, dtype="<u4"), [3, 157])
+    for other in (sources["code"], small):  # of another storage type, and of the same
+        mixture = {"web": (held, 1), "code": (other, 1)}
+        loader = tdstream.loader(mixture, batch_size=4, **OPTIONS)
+        log = [sample for batch in loader for sample in samples(batch)]
+        web = [sample for name, sample in log if name == "web"]
+        code = [sample for name, sample in log if name == "code"]
+        assert web == (feistel_order(70, 3, 0)(np.arange(70)) + 30).tolist()[: len(web)]
+        assert code == feistel_order(40, 3, 0)(np.arange(40)).tolist()[: len(code)]
+        assert len(log) == 76
+
+
 def test_a_source_leaves_before_an_epochs_rest(sources):
     """A rest too small for who saved the state, but not for who made its steps, is served by new weights."""
     first = tdstream.loader(mixed(sources), batch_size=1, **OPTIONS)

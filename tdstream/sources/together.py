@@ -1,0 +1,47 @@
+"""Let sources that are alike be ordered and read together, in a call for all of them and not one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tdstream.corpus.joined_maps import JoinedMaps
+from tdstream.corpus.shard_maps import ShardMaps
+from tdstream.joint_order import JointOrder
+from tdstream.node import ReaderNode
+from tdstream.nodes.epoch_permutation import EpochPermutation
+from tdstream.nodes.memmap_reader import MemmapReader
+from tdstream.nodes.mixture import PlainRows
+from tdstream.nodes.sample_range import SampleRange
+
+
+def joint_orders(ordered: Sequence[EpochPermutation]) -> JointOrder | None:
+    """Return the sources' orders as one, where they are "feistel"."""
+    if any(source.order != "feistel" for source in ordered):
+        return None
+    return JointOrder([len(source) for source in ordered], ordered[0].seed)
+
+
+def plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
+    """Return the sources' shards as one stream, where samples are windows of it, of one storage type."""
+    found = [_plain(reader) for reader in readers]
+    plain = [pair for pair in found if pair is not None]
+    if len(plain) < len(found):
+        return None
+    maps = [part for part in (reader.maps for reader, _ in plain) if isinstance(part, ShardMaps)]
+    if len(maps) < len(found) or len({part.dtype for part in maps}) > 1:
+        return None
+    joined, reader = JoinedMaps(maps), plain[0][0]
+    firsts = [int(reader.first_tokens(np.array(first))) for reader, first in plain]
+    return PlainRows(
+        maps=joined, firsts=np.add(joined.firsts, firsts), stride=reader.stride, seq_len=reader.seq_len
+    )
+
+
+def _plain(reader: ReaderNode) -> tuple[MemmapReader, int] | None:
+    """Return what cuts plain windows, and the first sample of it that is read; None for other readers."""
+    if isinstance(reader, SampleRange):
+        within = _plain(reader.upstream)
+        return None if within is None else (within[0], within[1] + reader.first)
+    return (reader, 0) if isinstance(reader, MemmapReader) else None
