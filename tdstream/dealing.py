@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.lengths import folded
 from tdstream.topology import Topology, Worker
 
 
@@ -37,7 +38,9 @@ class BatchDealing:
     start: int = 0
     """The position at which this geometry began."""
     wrap: bool = False
-    """Whether the last incomplete global batch is filled from the epoch's beginning, not left out."""
+    """Whether the last incomplete global batch is filled, not left out."""
+    fills_from: int = 0
+    """The position whose sample is the first to fill it; others follow."""
 
     @property
     def global_batch(self) -> int:
@@ -64,7 +67,8 @@ class BatchDealing:
         """Return the positions of items first .. first + count - 1, int64 [count, batch_size]."""
         steps = self.worker.id + (first + np.arange(count, dtype=np.int64)) * self.worker.count  # [count]
         starts = self.start + steps * self.global_batch + self.topology.dp_rank * self.batch_size
-        return (starts[:, None] + np.arange(self.batch_size)) % self.num_samples  # [count, batch_size]
+        positions = starts[:, None] + np.arange(self.batch_size)
+        return folded(positions, self.num_samples, self.fills_from) if self.wrap else positions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

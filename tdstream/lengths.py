@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class EpochLengths(Protocol):
     """Says how long epochs are."""
@@ -14,6 +17,9 @@ class EpochLengths(Protocol):
 
     def next_change(self, epoch: int) -> int | None:
         """Return the first epoch after this one that may have another length; None if none has."""
+
+    def fills_from(self, epoch: int) -> int:
+        """Return the position whose sample is the first that fills an epoch's incomplete last batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,10 @@ class SameLength:
         """Return None."""
         return None
 
+    def fills_from(self, epoch: int) -> int:  # noqa: ARG002
+        """Return 0: an epoch is filled from its beginning."""
+        return 0
+
 
 def as_lengths(num_samples: int | EpochLengths) -> EpochLengths:
     """Return the lengths of epochs that have all the same number of samples, or lengths as they are."""
@@ -40,6 +50,18 @@ def global_batches(samples: int, global_batch: int, *, wrap: bool) -> int:
     """Return how many global batches so many samples give: whole ones, and with wrap one for the rest."""
     samples = max(samples, 0)
     return -(-samples // global_batch) if wrap else samples // global_batch
+
+
+def folded(positions: NDArray[np.int64], samples: int, fills_from: int) -> NDArray[np.int64]:
+    """Return the positions of an epoch that positions, also behind its end, stand for.
+
+    Args:
+        positions: At least 0, any shape.
+        samples: The epoch's.
+        fills_from: Where the samples begin that stand behind the end, again and again.
+    """
+    behind = (positions - samples) % (samples - fills_from)
+    return np.where(positions < samples, positions, fills_from + behind)
 
 
 def advance(

@@ -13,7 +13,7 @@ import numpy as np
 from tdstream.checks import whole
 from tdstream.errors import ConfigError, StateError
 from tdstream.journey import Journey, Leg
-from tdstream.lengths import EpochLengths, SameLength
+from tdstream.lengths import EpochLengths, SameLength, folded
 from tdstream.mixtures.plan import MixturePlan
 from tdstream.mixtures.schedule import Ints
 from tdstream.nodes.shard_source import expanded_sizes
@@ -151,7 +151,8 @@ def locate_step(
         leg = journey.locate(step)
     except LookupError as error:
         raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
-    positions = _positions(leg, rank) % journey.lengths.num_samples(leg.epoch)
+    ends = journey.lengths.num_samples(leg.epoch), journey.lengths.fills_from(leg.epoch)
+    positions = folded(_positions(leg, rank), *ends)
     names, indices = _places(nodes, positions, leg.epoch)
     if shards is None:
         shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}

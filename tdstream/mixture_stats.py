@@ -54,13 +54,15 @@ def _stretches(journey: Journey, leg: Leg, steps: int) -> Iterator[tuple[int, in
 
 
 def _between(schedule: Schedule, epoch: int, begin: int, stop: int) -> Ints:
-    """Return the samples of each source between positions; behind the end, of the epoch's own begin."""
+    """Return the samples of each source between positions; behind the end, of those that fill the epoch."""
     samples = schedule.num_samples(epoch)
     count: Ints = _used(schedule, epoch, stop) - _used(schedule, epoch, begin)
-    start = _used(schedule, epoch, 0)
-    while stop > samples:
-        stop -= samples
-        count = count + _used(schedule, epoch, stop) - start
+    if stop > samples:
+        first = schedule.fills_from(epoch)
+        times, rest = divmod(stop - samples, samples - first)
+        start = _used(schedule, epoch, first)
+        count = count + times * (_used(schedule, epoch, samples) - start)
+        count = count + _used(schedule, epoch, first + rest) - start
     return count
 
 

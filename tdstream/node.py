@@ -123,5 +123,8 @@ class OrderedNode(IndexedNode, Protocol):
     def next_change(self, epoch: int) -> int | None:
         """Return the first epoch after this one that may have another length; None if none has."""
 
+    def fills_from(self, epoch: int) -> int:
+        """Return the position whose sample is the first that fills an epoch's incomplete last batch."""
+
     def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the indices that stand at positions of an epoch; same shape, cheap, nothing is read."""

@@ -103,6 +103,20 @@ class Schedule:
         run = self._run(epoch)
         return None if run.alike is None else run.first + run.alike
 
+    def fills_from(self, epoch: int) -> int:
+        """Return the position whose sample is the first that fills an epoch's incomplete last batch.
+
+        The epoch's beginning; or, where a source left the mixture in the epoch's course, the place where the
+        last one left: from there on all samples are of sources that there are at the end.
+        """
+        base, last = self.base(epoch), self.base(epoch) + self.num_samples(epoch) - 1
+        absent, found = self._weights_at(last) == 0, last
+        for stage in (stage for stage in reversed(self.stages) if stage.start <= last):
+            if stage.weights[absent].any():
+                return max(found - base, 0)
+            found = stage.start
+        return 0
+
     def base(self, epoch: int) -> int:
         """Return the samples of the run before an epoch."""
         run = self._run(epoch)

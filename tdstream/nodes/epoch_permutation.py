@@ -66,6 +66,10 @@ class EpochPermutation:
         """Return None: all epochs are of one length."""
         return None
 
+    def fills_from(self, epoch: int) -> int:  # noqa: ARG002
+        """Return 0: an epoch's last batch is filled from its beginning."""
+        return 0
+
     def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape."""
         if self._current is None or self._current[0] != epoch:

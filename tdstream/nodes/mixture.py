@@ -109,6 +109,10 @@ class MixtureNode:
         """Return the first epoch after this one that may have another length; None if none has."""
         return self.plan.schedule.next_change(epoch)
 
+    def fills_from(self, epoch: int) -> int:
+        """Return the position from which an epoch's last batch is filled, as `Schedule`."""
+        return self.plan.schedule.fills_from(epoch)
+
     def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape.
 

@@ -192,7 +192,7 @@ class Splitter:
             )
         return BatchDealing(
             num_samples=samples, batch_size=self.batch_size, topology=topology, worker=worker, start=start,
-            wrap=self.tail == "wrap",
+            wrap=self.tail == "wrap", fills_from=self.upstream.fills_from(epoch),
         )  # fmt: skip
 
     def _indices_of(self, item: int) -> NDArray[np.int64]:

@@ -240,6 +240,35 @@ def test_a_wrapped_tail_is_counted(sources, tail):
     assert {name: part["samples"] for name, part in loader.mixture_stats().items()} == counts
 
 
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (2, 0), (1, 2)])
+def test_a_wrapped_tail_has_no_source_that_left(sources, ranks, workers):
+    """An epoch in whose course a source left is filled from there on, where all samples are of the others."""
+    options: dict[str, Any] = {"tail": "wrap", "num_workers": workers, **OPTIONS}
+    before = tdstream.loader(mixed(sources), batch_size=8, tail="wrap", **OPTIONS)
+    log = [sample for _, batch in zip(range(5), before, strict=False) for sample in samples(batch)]
+    assert Counter(name for name, _ in log) == {"web": 30, "code": 10}
+    web = {"web": (sources["web"], 1)}
+    loaders = [
+        tdstream.loader(web, batch_size=8 // ranks, dp_rank=rank, dp_world_size=ranks, **options)
+        for rank in range(ranks)
+    ]
+    for loader in loaders:
+        loader.load_state_dict(before.state_dict())
+    for batches in zip(*loaders, strict=True):
+        log += [sample for batch in batches for sample in samples(batch)]
+    order = feistel_order(100, 3, 0)(np.arange(100)).tolist()
+    assert [number for name, number in log if name == "web"] == [*order, *order[30:32]]  # 70 left: 9 batches
+    counts = Counter(name for name, _ in log)
+    stats = loaders[0].mixture_stats()
+    assert {name: part["samples"] for name, part in stats.items()} == counts
+    for step in (0, 4, 5, 13):
+        located = [(one.source, one.index) for one in loaders[0].locate(step).samples]
+        assert located == log[8 * step : 8 * step + 8]
+    batches = [[sample for batch in pair for sample in samples(batch)] for pair in zip(*loaders, strict=True)]
+    again = feistel_order(100, 3, 1)(np.arange(100)).tolist()  # the next epoch is filled from its beginning
+    assert [number for batch in batches for _, number in batch] == [*again, *again[:4]]
+
+
 def test_by_size_all_sources_end_together(sources):
     """With weights by tokens an epoch takes every source once; with a temperature small ones have more."""
     plain = tdstream.Mixture(sources, weights="tokens", stop="drop")

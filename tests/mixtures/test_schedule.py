@@ -149,3 +149,27 @@ def test_a_stage_may_begin_between_neighbours_that_changed_places(start: int) ->
     for source in (0, 1):
         own = numbers[sources == source]
         assert own.tolist() == list(range(len(own)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "fills_from"),
+    [
+        ([[1, 1], [3, 1]], 0),  # nobody leaves
+        ([[1, 1], [1, 0]], 10),
+        ([[1, 0], [0, 1]], 10),
+        ([[0, 1], [1, 1]], 0),  # one joins
+        ([[1, 1], [1, 0], [1, 1]], 0),  # one comes back
+        ([[1, 1], [1, 0], [2, 0]], 10),
+        ([[0, 1], [1, 1], [1, 0]], 20),
+        ([[1, 0], [0, 1], [1, 0]], 20),
+    ],
+)
+def test_an_epoch_is_filled_with_samples_of_those_who_are_there(
+    weights: list[list[int]], fills_from: int
+) -> None:
+    """What fills the last batch begins where the last one left that is not there at the end."""
+    stages = [Stage(10 * number, np.array(pair)) for number, pair in enumerate(weights)]
+    found = schedule("drop", stages=stages)
+    assert found.num_samples(0) > 20
+    assert found.fills_from(0) == fills_from
+    assert found.fills_from(1) == 0

@@ -28,6 +28,9 @@ class Shifted:
     def num_samples(self, epoch):
         return self.count
 
+    def fills_from(self, epoch):
+        return 0
+
     def next_change(self, epoch):
         return None
 
