@@ -105,8 +105,9 @@ def build(
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
             that shift them inside, as those of transformers do.
         tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
-            beginning.
-        source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source.
+            beginning, of a mixture that a source left in the epoch's course from behind that place.
+        source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source,
+            counted from 0 in the order in which the mixture names them; a state does not keep it.
         strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than
             streams), states of other data or settings, and mixtures of tokenizers. False lets streams be
             empty, and warns.

@@ -69,6 +69,17 @@ def test_a_source_keeps_its_own_order(sources, batch_size, workers):
         assert own == feistel_order(size, 3, 0)(np.arange(size)).tolist()[: len(own)]
 
 
+def test_source_ids_follow_the_order_of_the_sources_now(sources):
+    """A state does not keep the numbers: named in another order, sources have other numbers."""
+    first = tdstream.loader(mixed(sources), batch_size=8, source_id=True, **OPTIONS)
+    next(iter(first))
+    turned = dict(reversed(mixed(sources).items()))
+    loader = tdstream.loader(turned, batch_size=8, source_id=True, **OPTIONS)
+    loader.load_state_dict(first.state_dict())
+    batch = next(iter(loader))
+    assert [("code", "web")[number] for number in batch["source_id"]] == [name for name, _ in samples(batch)]
+
+
 def test_without_source_id_a_batch_says_nothing_of_it(sources):
     """Batches have the keys of every pipeline, unless more is asked for."""
     batch = next(iter(tdstream.loader(mixed(sources), batch_size=8, **OPTIONS)))
