@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ Ints = NDArray[np.int64]
 OfSources = Callable[[Ints, Ints], Ints]
 """A number of periods and sources; their shapes broadcast."""
 
-_UNEVEN = 64  # far more than what a source has ever had above its share
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
@@ -88,10 +88,10 @@ class Interleaving:
         """Return how many places each source has before a place, [num_sources]; arguments as `at`."""
         period, slot = divmod(place, PERIOD)
         everyone, periods, slots = self._everyone, np.array(period), np.array(slot)
-        counts = self.before(periods, everyone)
+        counts, word = self.before(periods, everyone), self._word
         if slot:
-            word = self._word
             counts += word.before(everyone, slots) + (self._floating_slots(periods, everyone) < slots)
+        if slot % 2 and key is not None and (until is None or period < until // PERIOD):
             last = np.array([slot - 1])
             origin = int(self._origins(np.array([period]), last, self._floating_slots, key, until)[0])
             if origin == slot:  # a pair that is exchanged, and cut
@@ -105,54 +105,44 @@ class Interleaving:
         Args:
             needs: Of each source, [num_sources]; 0 of those that do not count. Nothing is exchanged.
         """
-        periods = self._estimate(needs)
-        place = self._when(int(np.argmin(periods)), needs)
-        behind = place // PERIOD + 1
-        expected = behind * (self.counts + self.rests / self.num_periods)
-        near = np.flatnonzero((needs > 0) & (expected > needs - _UNEVEN))
-        others = near[self.before(np.array(behind), near) >= needs[near]]
-        return min(self._when(source, needs) for source in others.tolist())
+        return int(self._ends(needs, np.min, np.any).min())
 
     def last(self, needs: Ints) -> int:
         """Return the number of places after which all sources have had what they need; as `first`."""
-        periods = np.where(needs > 0, self._estimate(needs), -1)
-        place = self._when(int(np.argmax(periods)), needs)
-        lacking = self.before(np.array((place - 1) // PERIOD), self._everyone) < needs
-        others = np.flatnonzero(lacking & (needs > 0))
-        return max(self._when(source, needs) for source in others.tolist())
+        return int(self._ends(needs, np.max, np.all).max())
 
-    def _when(self, source: int, needs: Ints) -> int:
-        """Return the number of places after which a source has had what it needs, at least 1."""
-        need, guess = int(needs[source]), int(self._estimate(needs)[source])
-        low, high, step = guess, guess + 1, 1
-        while low > 0 and self._count(low, source) >= need:
-            low, step = max(low - step, 0), 2 * step
-        step = 1
-        while self._count(high, source) < need:
-            high, step = high + step, 2 * step
-        while high - low > 1:  # what it has before low is less than it needs, before high it is enough
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._count(middle, source) < need else (low, middle)
-        slots = self._slots(low, source)
-        return low * PERIOD + slots[need - 1 - self._count(low, source)] + 1
+    def _ends(self, needs: Ints, one: Callable[[Any], Any], enough: Callable[[Any], Any]) -> Ints:
+        """Return after how many places sources have what they need, of those that get there in one period.
 
-    def _estimate(self, needs: Ints) -> NDArray[np.float64]:
-        """Return after about how many periods sources have had what they need; inf where it is nothing."""
-        shares = self.counts + self.rests / self.num_periods
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(needs > 0, needs / shares, np.inf)
+        Args:
+            needs: As `first`.
+            one: Picks the source whose period it is, from when sources get there.
+            enough: Says, of whether each is there, whether that one is.
+        """
+        sources = np.flatnonzero(needs)
+        needs, counts = needs[sources], dict[int, Ints]()
 
-    def _count(self, period: int, source: int) -> int:
-        """Return `before` of one period and source."""
-        turns, left = divmod(period, self.num_periods)
-        count = period * int(self.counts[source]) + turns * int(self.rests[source])
-        return count + self._rotation.count_before(left, source)
+        def there(period: int) -> NDArray[np.bool_]:
+            if period not in counts:
+                counts[period] = self.before(np.array(period), sources)
+            there: NDArray[np.bool_] = counts[period] >= needs
+            return there
 
-    def _slots(self, period: int, source: int) -> list[int]:
-        """Return the slots of a source in a period, in order."""
-        slots: list[int] = np.flatnonzero(self._word.sources == source).tolist()
-        chosen, number = self._rotation.chosen(np.array([period]), np.array([source]))
-        return sorted([*slots, *self._word.floating[number[chosen]].tolist()])
+        shares = (self.counts + self.rests / self.num_periods)[sources]
+        guess = int(one(needs / shares))
+        period = _smallest(lambda number: bool(enough(there(number + 1))), guess)
+        here = np.flatnonzero(there(period + 1) & ~there(period))
+        slots = self._slots(period, sources[here], needs[here] - 1 - counts[period][here])
+        return period * PERIOD + slots + 1
+
+    def _slots(self, period: int, sources: Ints, ranks: Ints) -> Ints:
+        """Return the slots of sources in a period: of each the one with so many of its slots before."""
+        word, floating = self._word, self._floating_slots(np.array(period), sources)
+        fixed = word.before(sources, floating)  # how many come before the floating one
+        places = word.firsts[sources] + ranks - (ranks > fixed)
+        found = word.fixed.take(places, mode="clip") - sources * PERIOD
+        slots: Ints = np.where(ranks == fixed, floating, found)
+        return slots
 
     def _tabled(self, count: OfSources, periods: Ints, margin: int = 0) -> OfSources:
         """Return a function of periods and sources; where periods are close together, it looks up a table.
@@ -213,6 +203,19 @@ class Interleaving:
     @cached_property
     def _word(self) -> Word:
         return Word.of(self.counts, self._rotation.num_points)
+
+
+def _smallest(suffices: Callable[[int], bool], guess: int) -> int:
+    """Return the smallest number of at least 0 that suffices, as all above it do; it is near a guess."""
+    low, high, step = guess - 1, guess, 1
+    while low >= 0 and suffices(low):
+        low, high, step = max(low - step, -1), low, 2 * step
+    while not suffices(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
 
 
 def _around(
