@@ -97,10 +97,12 @@ class ShardMaps:
         return parts
 
     def _mapped(self, shard: int) -> Mapped:
-        if shard not in self._maps:
+        found = self._maps.get(shard)
+        if found is None:
             tokens = self._open(shard)
-            self._maps.add(shard, Mapped(tokens, tokens.view(np.uint8).data))
-        return self._maps[shard]
+            found = Mapped(tokens, tokens.view(np.uint8).data)
+            self._maps.add(shard, found)
+        return found
 
     def _open(self, shard: int) -> Tokens:
         path = self.path(shard)
