@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tdstream.errors import ConfigError
+from tdstream.errors import ConfigError, SourceError
 
 LARGEST = 2**62
 """So that sums of two still fit into 64 bits."""
@@ -90,6 +91,37 @@ def refuse_unfit(source: Any) -> None:
             f"the source, {getattr(source, '__name__', kind)}, needs arguments, and is called without any. "
             f"Bind them: functools.partial(function, argument)."
         )
+
+
+def refuse_spent(function: Callable[[], Any], iterator: Any) -> None:
+    """Refuse an iterator that a function has returned before: it goes on where its last reader stopped.
+
+    Raises:
+        SourceError: If it was handed in before, by this function or another one.
+    """
+    if _was_seen(function, iterator):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise SourceError(
+            f"the source, {name}, returned the same iterator once more, which goes on where its last reader "
+            f"stopped. Let it make a new one at every call."
+        )
+
+
+_seen: weakref.WeakSet[Any] = weakref.WeakSet()
+_last_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _was_seen(function: Callable[[], Any], iterator: Any) -> bool:
+    """Return whether an iterator is known, and know it from now on."""
+    try:
+        seen = iterator in _seen
+        _seen.add(iterator)
+    except TypeError:  # those of lists, maps and the like can only be known by keeping them
+        try:
+            seen, _last_of[function] = _last_of.get(function) is iterator, iterator
+        except TypeError:
+            return False
+    return seen
 
 
 def _needs_nothing(function: Callable[[], Any]) -> bool:

@@ -11,8 +11,10 @@ from typing import Any
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions, name_of
+from tdstream.preparation.spelling import python_options
+from tdstream.sources.chain import Cut
 from tdstream.topology import resolve_topology
-from tdstream.windows import samples_of
+from tdstream.windows import DocumentCut, samples_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +40,8 @@ def count(
     seq_len: int | None = None,
     batch_size: int | None = None,
     stride: int | None = None,
+    cut: str = "stream",
+    min_tail_len: int | None = None,
     dp_world_size: int = 1,
     text_field: str = "text",
     split: str = "train",
@@ -60,9 +64,11 @@ def count(
         source: As `tdstream.prepare` takes it: a path or a name on the hub, a list, a dataset, a function
             that returns an iterator, or another iterable that can be read again.
         tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
-        seq_len: T, to say how many samples an epoch has, cut from documents that follow each other.
+        seq_len: T, to say how many samples an epoch has.
         batch_size: B, samples per rank and step, to say how many batches that is.
-        stride: Tokens from one sample's start to the next one's; default seq_len + 1.
+        stride: As `build`'s, like the two that follow; all three are of use with seq_len only.
+        cut: "stream" or "document". Each document cut of its own, texts are stripped and counted anew.
+        min_tail_len: For cut="document".
         dp_world_size: Ranks that receive different rows.
         text_field: As `tdstream.prepare`'s, like the seven that follow.
         split: Split of the dataset.
@@ -81,13 +87,18 @@ def count(
         SourceError: If the text cannot be found or read, or a record holds none.
         TokenizerError: If the tokenizer cannot be found, or has no end-of-text token.
     """
+    if source is None or tokenizer is None:
+        raise ConfigError("count needs a source and a tokenizer, got None.")
     _check_numbers(seq_len=seq_len, batch_size=batch_size, stride=stride, dp_world_size=dp_world_size)
+    windows = _windows(seq_len, stride, cut, min_tail_len)
     named, known = isinstance(source, (str, os.PathLike)), isinstance(tokenizer, (str, os.PathLike))
+    if named and name is not None:
+        raise ConfigError("name is for a source that is no path or name. Leave it out.")
     asked = PrepareOptions(
         dataset=os.fspath(source) if named else name or name_of(source),
         tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
         text_field=text_field, split=split, data_name=data_name, lines=lines, skip_bad=skip_bad,
-        encoder=encoder,
+        encoder=encoder, strip=windows is not None,
         data_files=(data_files,) if isinstance(data_files, str) else tuple(map(str, data_files)),
         max_samples=None if max_samples is None else whole("max_samples", max_samples, at_least=1),
     )  # fmt: skip
@@ -98,9 +109,12 @@ def count(
 
     inputs = Inputs(source=None if named else source, tokenizer=None if known else tokenizer)
     directory = None if cache_dir is None else Path(cache_dir)
-    with Bar(visible=progress and resolve_topology().dp_rank == 0, desc="Counting") as bar:
-        counted = count_text(asked, inputs, directory, bar)
-    samples = None if seq_len is None else samples_of(counted.tokens, seq_len, stride)
+    visible = progress and resolve_topology().dp_rank == 0
+    with Bar(visible=visible, desc="Counting") as bar, python_options():
+        found = count_text(asked, inputs, windows, directory, bar)
+    counted, samples = found.counts, found.windows
+    if windows is None and seq_len is not None:
+        samples = samples_of(counted.tokens, seq_len, stride)
     return TextCount(
         documents=counted.documents,
         tokens=counted.tokens,
@@ -116,3 +130,28 @@ def _check_numbers(**numbers: int | None) -> None:
             whole(name, number, at_least=1)
     if numbers["batch_size"] is not None and numbers["seq_len"] is None:
         raise ConfigError("batch_size says how many batches there are only together with seq_len.")
+    if numbers["dp_world_size"] != 1 and numbers["batch_size"] is None:
+        raise ConfigError("dp_world_size says how many batches a rank has only together with batch_size.")
+
+
+def _windows(
+    seq_len: int | None, stride: int | None, cut: str, min_tail_len: int | None
+) -> DocumentCut | None:
+    """Return how documents are cut by themselves; None if they are joined."""
+    if seq_len is None:
+        if stride is not None or min_tail_len is not None or cut != "stream":
+            raise ConfigError(
+                "stride, cut and min_tail_len say how many samples there are only together with seq_len."
+            )
+        return None
+    how = Cut(seq_len=seq_len, stride=stride, cut=cut, min_tail_len=min_tail_len)
+    if how.cut == "pack":
+        raise ConfigError(
+            'cut="pack" gives as many rows as the lengths of all documents allow, which a count does not '
+            "keep. Prepare the text, and ask len(build(...))."
+        )
+    if how.cut == "document":
+        return DocumentCut.of(seq_len, stride, min_tail_len)
+    if stride is not None and stride > seq_len + 1:
+        raise ConfigError(f"stride must be 1 to seq_len + 1 = {seq_len + 1}, got {stride}.")
+    return None

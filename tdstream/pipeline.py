@@ -17,7 +17,7 @@ from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
-from tdstream.state import refuse, seal, unseal
+from tdstream.state import compare, seal, unseal
 from tdstream.topology import current_worker
 from tdstream.watchdog import watch_parent
 
@@ -103,14 +103,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
         """
         nodes = (*self.indexed, self.collate)
-        missing = [node.name for node in (*nodes, self.splitter) if node.name not in saved]
-        if missing:
-            raise StateError(
-                f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
-            )
-        refuse(
-            [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=self.strict
-        )
+        compare(saved, nodes, cursor=self.splitter.name, strict=self.strict)
 
     @property
     def seq_len(self) -> int:

@@ -11,6 +11,7 @@ from tdstream.corpus.staging import check_output
 from tdstream.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions, name_of
 from tdstream.preparation.result import PrepareResult
+from tdstream.preparation.spelling import python_options
 
 _NOT_HERE = {"dataset", "tokenizer", "output_path", "merge_wait"}
 _COUNTS = ("tokens_per_chunk", "batch_size", "max_samples", "num_proc", "num_tasks", "val_documents")
@@ -71,19 +72,20 @@ def prepare(
         tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
         output_path=Path(output_path),
     )
-    check_output(
-        asked.output_path,
-        overwrite=asked.overwrite,
-        resume=asked.resume,
-        task=asked.task,
-        append=asked.append,
-    )
+    with python_options():
+        check_output(
+            asked.output_path,
+            overwrite=asked.overwrite,
+            resume=asked.resume,
+            task=asked.task,
+            append=asked.append,
+        )
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import Inputs, prepare_corpus  # noqa: PLC0415
 
     inputs = Inputs(source=None if named else source, tokenizer=None if known else tokenizer)
-    with Bar(visible=progress) as bar:
+    with Bar(visible=progress) as bar, python_options():
         return prepare_corpus(asked, bar, inputs)
 
 

@@ -75,8 +75,7 @@ class Progress(_Tqdm):
         self._ranks = _data_parallel_size(loader)
         self._unit, self._bar_format = options.get("unit"), options.get("bar_format")
         self._extent = Extent(loader, total=options.get("total"), initial=options.get("initial"))
-        self._before = self._done()
-        self._pace = Pace(meter, self._before)
+        self._follow()
         self._is_over = False
         file: Any = options.setdefault("file", None) or sys.stderr
         self._in_lines = not file.isatty()
@@ -142,11 +141,21 @@ class Progress(_Tqdm):
         if self.n != self._extent.batches:
             self.initial = self.n = self.last_print_n = self._extent.batches
             self.refresh()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Measure speed from here on."""
+        known = self._extent.ask()
+        self._is_blind = known is None or (known.unit != "batch" and not known.is_exact and known.done == 0)
         self._before = self._done()
         self._pace = Pace(self.meter, self._before)
 
     def _step(self) -> None:
         self._extent.put()
+        if (
+            self._is_blind and self._extent.ask() is not None
+        ):  # from now on there are other units, or more done
+            self._follow()
         self._pace.step(self._done)
         self.update(self._extent.batches - self.n)
 

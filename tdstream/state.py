@@ -73,6 +73,26 @@ def refuse(found: Sequence[str], *, strict: bool = True) -> None:
     logger.warning("%s Going on, since strict=False.", message)
 
 
+def compare(saved: dict[str, dict[str, Any]], nodes: Sequence[Node], *, cursor: str, strict: bool) -> None:
+    """Compare saved identities with those of nodes.
+
+    Args:
+        saved: The nodes' parts of a state.
+        nodes: Those that hold an identity.
+        cursor: The part that says where the state stands, which has to be there.
+        strict: Whether to refuse a difference, rather than to warn.
+
+    Raises:
+        StateError: If a part is missing, or strict and a field differs; all differences in one sentence.
+    """
+    missing = [name for name in (*(node.name for node in nodes), cursor) if name not in saved]
+    if missing:
+        raise StateError(
+            f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
+        )
+    refuse([phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=strict)
+
+
 def _show(part: dict[str, Any], field: str) -> str:
     if field not in part:
         return "missing"

@@ -52,6 +52,8 @@ class Extent:
         """Return what is known at this moment, `done` never above `total`; None if nothing is."""
         if not self._is_over:
             best = self._best_of(hint_of(self._loader) if self._total is None else None)
+            if best is not None and best.unit != "batch" and not (best.is_exact or self._has_begun):
+                best = replace(best, done=0)  # what workers have said is of the pass before
             if best is not None and best.done > best.total:  # more than there should have been
                 best = replace(best, kind="estimate", total=best.done)
             self.known = best

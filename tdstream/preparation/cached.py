@@ -14,7 +14,7 @@ from typing import Any
 
 from tdstream.corpus.locks import is_locked, take_lock
 from tdstream.corpus.meta import META_FILE
-from tdstream.errors import OutputError
+from tdstream.errors import OutputError, TdstreamError
 from tdstream.preparation.engine import Inputs, prepare_corpus
 from tdstream.preparation.identity import identity_of
 from tdstream.preparation.options import PrepareOptions
@@ -84,7 +84,12 @@ def _locked(lock: Path, corpus: Path) -> int | None:
 def _prepare(options: PrepareOptions, inputs: Inputs, observer: Observer) -> None:
     if not (options.output_path / META_FILE).exists():  # another may have been quicker
         logger.info("Preparing %s, once.", options.output_path)
-        prepare_corpus(options, observer, inputs)
+        try:
+            prepare_corpus(options, observer, inputs)
+        except TdstreamError as error:
+            if "--overwrite" in str(error):  # nobody but this function chose the place
+                error.args = (f"{error} Here: remove {options.output_path}.",)
+            raise
 
 
 def _name(options: PrepareOptions, inputs: Inputs) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
-from tdstream.checks import refuse_unfit
+from tdstream.checks import refuse_spent, refuse_unfit
 from tdstream.errors import ConfigError
 from tdstream.preparation.fields import missing_of, names_in, parts_of, steps_to, types_of
 from tdstream.preparation.options import PrepareOptions
@@ -45,6 +45,11 @@ def open_given(given: Any, options: PrepareOptions) -> TextSource:
 
 def _split_of(given: Any, split: str) -> Any:
     if not isinstance(given, Mapping):
+        if split != "train":
+            raise ConfigError(
+                f"split={split!r} chooses among the splits of a dataset, and a {type(given).__name__} is one "
+                f"already. Leave it out."
+            )
         return given
     if split not in given:
         raise ConfigError(
@@ -102,7 +107,7 @@ def _stream(given: IterableDataset, options: PrepareOptions) -> tuple[Runs, Fact
 def _iterators(given: Any) -> Callable[[], Iterator[Any]]:
     """Return a function that returns an iterator over all records at each call."""
     if callable(given) and not hasattr(given, "__iter__"):
-        return lambda: iter(given())
+        return lambda: _made_by(given)
     if isinstance(given, bytes) or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
         raise ConfigError(
             f"The source must be a path or name, a list of texts, a dataset, a function that returns an "
@@ -114,6 +119,12 @@ def _iterators(given: Any) -> Callable[[], Iterator[Any]]:
             f"it again. Pass the function that makes it, or a list."
         )
     return lambda: iter(given)
+
+
+def _made_by(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    iterator = iter(function())
+    refuse_spent(function, iterator)
+    return iterator
 
 
 def _columns(features: Any, options: PrepareOptions) -> list[str]:

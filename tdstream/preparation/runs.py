@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from tdstream.errors import SourceError
 from tdstream.preparation.segments import abandon
 from tdstream.preparation.tables import ArrowTable, Rows, Table
 
@@ -91,7 +90,6 @@ class OneRun:
         self._streams = streams
         self._looked_at: tuple[list[Any], Iterator[Any]] | None = None
         self._rows: int | None = None
-        self._last: Any = None
 
     def look(self, num_records: int) -> Rows:
         """Return the first records, without taking them away.
@@ -99,14 +97,14 @@ class OneRun:
         Args:
             num_records: How many at most.
         """
-        records = self._open()
+        records = self._opened()
         first = list(islice(records, num_records))
         self._looked_at = first, records
         return Rows(first)
 
     def tables(self, number: int, batch_size: int) -> Iterator[Table]:  # noqa: ARG002 - there is one run
         """Read them, so many at a time."""
-        first, rest = self._looked_at or ([], self._open())
+        first, rest = self._looked_at or ([], self._opened())
         self._looked_at = None
         records = chain(first, rest)
         try:
@@ -129,13 +127,3 @@ class OneRun:
             abandon(tables)
         else:
             tables.close()
-
-    def _open(self) -> Iterator[Any]:
-        records = self._opened()
-        if records is self._last:
-            raise SourceError(
-                "The function that was given returns the same iterator again, which has been read. Let it "
-                "make a new one at each call."
-            )
-        self._last = records
-        return records

@@ -9,11 +9,14 @@ from typing import Any
 
 from tdstream.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions, name_of
+from tdstream.preparation.spelling import python_options
 from tdstream.sources.chain import Cut
 from tdstream.sources.kinds import is_path
 from tdstream.sources.text_options import Text
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.topology import Topology
+
+_OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
 
 
 def cut_of(cut: Cut, text: Text) -> Cut:
@@ -53,7 +56,7 @@ def corpus_in_cache(source: Any, text: Text, cut: Cut, cache_dir: Any, topology:
         num_proc=text.num_proc,
     )
     inputs = Inputs(source=None if named else source, tokenizer=None if known else text.tokenizer)
-    with Bar(visible=topology.dp_rank == 0) as bar:
+    with Bar(visible=topology.dp_rank == 0) as bar, python_options(_OPTIONS):
         return cached_corpus(
             options, inputs, Path(cache_dir).absolute(), goes_first=topology.dp_rank == 0, observe=lambda: bar
         )

@@ -11,12 +11,11 @@ from tdstream.streams.pipeline import StreamPipeline
 from tdstream.streams.stream_pass import StreamNodes
 from tdstream.text.chunk import Chunk
 from tdstream.text.document_chunk import DocumentChunk
-from tdstream.text.known_count import known_tokens
+from tdstream.text.known_count import known_samples
 from tdstream.text.known_tokenizer import tokenize_with
 from tdstream.text.shuffle_buffer import ShuffleBuffer
 from tdstream.text.text_source import TextSource
 from tdstream.topology import Topology
-from tdstream.windows import samples_of
 
 SHUFFLED_DOCUMENTS = 10_000
 """Documents of the shuffle buffer where shuffle=True, and none was asked for."""
@@ -68,9 +67,8 @@ def live_pipeline(
     )
     collate = Collate(batched=batch_size is not None, labels=labels)
     pipeline = StreamPipeline(nodes, collate, batch_size=batch_size, topology=topology, strict=strict)
-    if isinstance(chunk, Chunk) and batch_size is not None:
-        tokens = known_tokens(source, tokenize.tokenizer, text.text_field)
-        samples = None if tokens is None else samples_of(tokens, cut.seq_len, cut.stride)
+    if batch_size is not None:
+        samples = known_samples(source, tokenize.tokenizer, text.text_field, chunk)
         pipeline.counted_batches = samples and samples // (batch_size * topology.dp_world_size)
     return pipeline
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed
 
+from tdstream.errors import ConfigError
+
 logger = logging.getLogger(__name__)
 
 
@@ -57,6 +59,24 @@ def is_initialized() -> bool:
     """Return whether this process belongs to a process group of several."""
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def refuse_workers_alone(*, agreed: bool, several: bool) -> None:
+    """Refuse that a worker ends an epoch by itself.
+
+    Args:
+        agreed: Whether its loader lets ranks agree.
+        several: Whether its loader's process belongs to several.
+
+    Raises:
+        ConfigError: If nobody would ask the other ranks.
+    """
+    if not agreed and (several or is_initialized()):
+        raise ConfigError(
+            "workers of a StatefulDataLoader cannot ask other ranks whether they have a batch left, and "
+            "ranks whose streams differ would end an epoch at different steps and hang. Use "
+            "tdstream.loader(source, ...), num_workers=0, or cache_dir=..."
+        )
 
 
 def _cpu_group() -> Any:

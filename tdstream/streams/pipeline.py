@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -11,10 +12,9 @@ from torch.utils.data import IterableDataset
 
 from tdstream.checks import whole
 from tdstream.clock import EpochClock, Pass
-from tdstream.errors import ConfigError, StateError
 from tdstream.nodes.collate import Collate
-from tdstream.state import STATE_KEY, STATE_VERSION, refuse, unseal
-from tdstream.streams.agreement import Agreement, is_initialized
+from tdstream.state import STATE_KEY, STATE_VERSION, compare, unseal
+from tdstream.streams.agreement import Agreement, is_initialized, refuse_workers_alone
 from tdstream.streams.rollcall import RollCall
 from tdstream.streams.state import (
     CURSOR,
@@ -25,6 +25,7 @@ from tdstream.streams.state import (
     refuse_geometry,
 )
 from tdstream.streams.stream_pass import StreamNodes, StreamPass
+from tdstream.streams.whereabouts import Whereabouts
 from tdstream.text.batch import rows_of
 from tdstream.text.sample import Sample
 from tdstream.topology import Topology, Worker, current_worker
@@ -59,12 +60,11 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
     ) -> None:
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, at_least=1)
         self.nodes, self.collate, self.topology, self.strict = nodes, collate, topology, strict
-        self.agreement = Agreement(several=topology.dp_world_size > 1)
-        self.loader_agrees = False
-        """Whether a loader lets ranks agree on the epoch's end, so that passes need not."""
+        self.agreement, self.loader_agrees = Agreement(several=topology.dp_world_size > 1), False
+        """How ranks end an epoch together, and whether a loader does it, so that passes need not."""
         self.counted_batches: int | None = None
         """Batches of an epoch on each rank, by what `tdstream.count` found in this text before."""
-        self._clock, self._roll = EpochClock(), RollCall()
+        self._clock, self._roll, self._whereabouts = EpochClock(), RollCall(), Whereabouts()
         self._several = False
         self._running: weakref.ref[StreamIterator] | None = None
 
@@ -77,7 +77,7 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
         worker = current_worker()
         if worker.is_process:
             watch_parent()
-            self._refuse_workers_alone()
+            refuse_workers_alone(agreed=self.loader_agrees, several=self._several)
         self._roll.begin(worker)
         opened = self._clock.open(in_worker=worker.is_process)
         iterator = StreamIterator(self, opened, worker)
@@ -125,37 +125,33 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
         Raises:
             StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
         """
-        nodes = (*self.nodes, self.collate)
-        missing = [name for name in (*(node.name for node in nodes), CURSOR) if name not in saved]
-        if missing:
-            raise StateError(
-                f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
-            )
-        refuse(
-            [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=self.strict
-        )
+        compare(saved, (*self.nodes, self.collate), cursor=CURSOR, strict=self.strict)
 
     def total_hint(self) -> TotalHint | None:
-        """Return how far the running pass is, by documents, where the source knows how many it has."""
+        """Return how far the running pass is: in batches, if its text was counted before, else by documents.
+
+        Of a pass that runs in workers it is an estimate.
+        """
         running = self._running() if self._running is not None else None
-        return None if running is None else self.hint_of([running.state_dict()])
+        if self.counted_batches:
+            alone = running is not None and self.topology.dp_world_size == 1
+            return TotalHint(kind="counted" if alone else "estimate", total=self.counted_batches)
+        if running is not None:
+            return self.hint_of([running.state_dict()])
+        places = self._whereabouts.newest()
+        hint = self._hint(places) if places else None
+        return hint and replace(hint, kind="estimate")
 
     def hint_of(self, states: list[dict[str, Any]]) -> TotalHint | None:
         """Return how far a rank is whose streams are in these states."""
-        places = [state["nodes"][CURSOR] for state in states]
+        return self._hint([state["nodes"][CURSOR] for state in states])
+
+    def _hint(self, places: list[dict[str, Any]]) -> TotalHint | None:
         return hint_of_places(places, self.nodes.source.records.num_rows, self.topology.dp_world_size)
 
     def refuse_emptiness(self, epoch: int) -> None:
         """Refuse, or with strict=False warn of, an epoch that had no batch."""
         refuse_emptiness(epoch, self.batch_size or 1, self.nodes.chunk.seq_len, strict=self.strict)
-
-    def _refuse_workers_alone(self) -> None:
-        if not self.loader_agrees and (self._several or is_initialized()):
-            raise ConfigError(
-                "workers of a StatefulDataLoader cannot ask other ranks whether they have a batch left, and "
-                "ranks whose streams differ would end an epoch at different steps and hang. Use "
-                "tdstream.loader(source, ...), num_workers=0, or cache_dir=..."
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None, "_several": self._several or is_initialized()}
@@ -170,6 +166,7 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         self._travels = worker.is_process or pipeline.collate.stays_packed
         self._failed = self._over = False
         self._pass = self._make(None)
+        self._note()
 
     def __next__(self) -> dict[str, Tensor]:
         """Return the next batch or sample of this stream; after an error, it is tried again."""
@@ -184,6 +181,7 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         rows = rows_of(samples, marked=self._pipeline.nodes.chunk.is_marked)
         item = self._pipeline.collate(rows, travels=self._travels)
         self._pass.advance()
+        self._note()
         return item
 
     def state_dict(self) -> dict[str, Any]:
@@ -206,6 +204,10 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         self._over = False
         if self._pass.ended:
             self._end()
+
+    def _note(self) -> None:
+        if self._worker.is_process and not self._pipeline.loader_agrees:
+            self._pipeline._whereabouts.note(self._worker, self._pass.counts())
 
     def _read(self) -> list[Sample]:
         """Return the samples of the next batch; none at the end."""

@@ -113,7 +113,7 @@ class StreamPass:
             self._blocks.popleft()
         block = self._blocks[0] if self._blocks else self._next
         return {
-            "epoch": self.epoch,
+            **self.counts(),
             "ended": self.ended,
             "records": block.place.records,
             "state": copy.deepcopy(block.place.state),
@@ -121,10 +121,11 @@ class StreamPass:
             "samples": block.samples,
             "left_out": block.left_out,
             "due": list(self._due),
-            "served": self._served,
-            "read": self._read,
-            "cut": self._cut,
         }
+
+    def counts(self) -> dict[str, int]:
+        """Return the epoch, and the records read, the samples cut of them and those served."""
+        return {"epoch": self.epoch, "read": self._read, "cut": self._cut, "served": self._served}
 
     def _take_in(self) -> None:
         """Read a block of records, as far as the buffer."""

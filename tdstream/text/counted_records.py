@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from tdstream.checks import refuse_spent
 from tdstream.errors import SourceError
 from tdstream.text.records import Place
 
@@ -31,13 +31,10 @@ class CountedRecords:
         self, source: Iterable[Any] | Callable[[], Iterable[Any]], index: int = 0, count: int = 1
     ) -> None:
         self._source, self._index, self._count = source, index, count
-        self._last: list[Callable[[], Any]] = []  # returns the iterator of the last pass, if that lives
 
     def share(self, index: int, count: int) -> CountedRecords:
         """Return every count-th record, from record `index` on."""
-        shared = CountedRecords(self._source, index, count)
-        shared._last = self._last
-        return shared
+        return CountedRecords(self._source, index, count)
 
     def open(self, epoch: int, place: Place, block_records: int) -> Counted:  # noqa: ARG002 - all epochs are alike
         """Begin to read behind so many records of this share; those before are read, and left."""
@@ -61,29 +58,14 @@ class CountedRecords:
                 f"over texts or records."
             )
         iterator = iter(made)
-        if callable(self._source) and self._last and self._last[0]() is iterator:
-            raise SourceError(
-                f"the source, {self._name()}, returned the iterator of its last pass once more, which goes "
-                f"on where that stopped. Let it make a new one at every call."
-            )
-        self._last[:] = [_weakly(iterator)]
+        if callable(self._source):
+            refuse_spent(self._source, iterator)
         if iterator is self._source:
             raise SourceError(
                 f"a {type(self._source).__name__} can be read only once, so no second epoch and no resume is "
                 f"possible. Pass the function that makes it, or an object whose __iter__ begins anew."
             )
         return iterator
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": []}  # iterators do not travel to other processes
-
-
-def _weakly(iterator: Iterator[Any]) -> Callable[[], Any]:
-    """Return a function that returns an iterator; one that may hold a file open is not kept alive by it."""
-    try:
-        return weakref.ref(iterator)
-    except TypeError:
-        return lambda: iterator
 
 
 class Counted:

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 import tdstream
 from helpers_text import numbers_tokenizer, write_jsonl
+from tdstream.errors import ConfigError
 from tdstream.preparation.counting import recall_count
 from tdstream.preparation.engine import Inputs
 from tdstream.preparation.options import PrepareOptions
@@ -56,6 +57,62 @@ def test_documents_and_tokens(tokenizer, tmp_path):
     assert (of_two.samples, of_two.batches) == (6, 1)
 
 
+def test_windows_of_documents(tokenizer, tmp_path):
+    """3, 0, 1 and 4 tokens and an end each, seq_len 3: windows, and tails of at least one token."""
+    cut = {"seq_len": 3, "cut": "document"}
+    texts = [f" {text}\n" for text in TEXTS]
+    counted = count(texts, tokenizer, tmp_path, min_tail_len=1, batch_size=2, **cut)
+    assert (counted.samples, counted.batches) == (2 + 0 + 1 + 2, 2)
+    assert (counted.documents, counted.text_bytes) == (4, 13)  # stripped
+    assert count(texts, tokenizer, tmp_path, min_tail_len=2, **cut).samples == 1 + 0 + 0 + 2
+    assert count(texts, tokenizer, tmp_path, min_tail_len=1, stride=1, **cut).samples == 2 + 0 + 1 + 3
+    assert count(texts, tokenizer, tmp_path, seq_len=3).samples == 3
+    assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stride": 2}, "only together with seq_len"),
+        ({"cut": "document"}, "only together with seq_len"),
+        ({"min_tail_len": 2}, "only together with seq_len"),
+        ({"dp_world_size": 2}, "only together with batch_size"),
+        ({"seq_len": 4, "dp_world_size": 2}, "only together with batch_size"),
+        ({"seq_len": 4, "stride": 6}, "stride must be 1 to seq_len"),
+        ({"seq_len": 4, "cut": "document", "stride": 5}, "stride must be 1 to seq_len"),
+        ({"seq_len": 4, "min_tail_len": 2}, "min_tail_len belongs to cut"),
+        ({"seq_len": 4, "cut": "pack"}, r"a count does not keep.*len\(build"),
+        ({"seq_len": 4, "cut": "words"}, "cut must be"),
+    ],
+)
+def test_what_says_nothing_is_refused(tokenizer, tmp_path, options, message):
+    """Options that mean something only beside others, before anything is read."""
+    source = Once(TEXTS)
+    with pytest.raises(ConfigError, match=message):
+        count(source, tokenizer, tmp_path, text_field="body", **options)
+    assert source.yielded == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("texts.jsonl", {"name": "mine"}, "name is for a source that is no path"),
+        (TEXTS, {"split": "test"}, "a list is one already"),
+    ],
+)
+def test_options_of_other_sources_are_refused(tokenizer, tmp_path, source, options, message):
+    """A name beside a path, a split of a list."""
+    with pytest.raises(ConfigError, match=message):
+        count(source, tokenizer, tmp_path, **options)
+
+
+@pytest.mark.parametrize(("source", "named"), [(None, "words"), (["a"], None)])
+def test_nothing_is_no_source_and_no_tokenizer(source, named):
+    """In one sentence."""
+    with pytest.raises(ConfigError, match="count needs a source and a tokenizer, got None"):
+        tdstream.count(source, named)
+
+
 def test_it_is_what_a_preparation_writes(tokenizer, tmp_path):
     """The same tokens, and the same number of batches as the corpus has, for several cuts."""
     texts = [" ".join("abc"[number % 3] for number in range(length)) for length in range(40)]
@@ -87,10 +144,10 @@ def test_a_count_is_recalled_but_never_made(tokenizer, tmp_path):
     options = PrepareOptions(dataset="mine", text_field="body")
     inputs = Inputs(source=source, tokenizer=mine)
     count(["a"], tokenizer, tmp_path)
-    assert recall_count(options, inputs, tmp_path / "cache") is None
+    assert recall_count(options, inputs, cache_dir=tmp_path / "cache") is None
     assert source.yielded <= 17
     count(source, tokenizer, tmp_path, text_field="body", name="mine")
-    assert recall_count(options, inputs, tmp_path / "cache").tokens == 3000
+    assert recall_count(options, inputs, cache_dir=tmp_path / "cache").counts.tokens == 3000
 
 
 def test_what_changes_a_count_changes_the_key(tokenizer, tmp_path):

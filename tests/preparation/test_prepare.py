@@ -352,7 +352,7 @@ class TestRefusals:
     def test_the_same_iterator_again(self, prepare: Any) -> None:
         """A function that does not make a new iterator is found out where it is read again."""
         once = texts()
-        with pytest.raises(SourceError, match=r"returns the same iterator again"):
+        with pytest.raises(SourceError, match=r"the same iterator once more"):
             prepare(lambda: once, task=0, num_tasks=2)
 
     def test_what_is_there_is_kept(self, prepare: Any) -> None:

@@ -13,6 +13,13 @@ from tdstream.text.counted_records import CountedRecords
 from tdstream.text.records import Place
 
 HOW = {"seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, "kind": "stream"}
+
+
+def list_of_texts():
+    """Return the same texts whenever it is called."""
+    return ["a"]
+
+
 ONE_SHORT = [["w2"] * (BATCH_SIZE * (SEQ_LEN + 1) - 2)]
 """A document that, with its end-of-text token, is one token short of a batch."""
 
@@ -60,7 +67,7 @@ def test_a_function_that_goes_on_with_its_iterator_is_refused(tokenizer_dir):
     for once in (iter(some_texts(60)), (text for text in some_texts(60))):
         loader = tdstream.loader(lambda once=once: once, tokenizer=tokenizer_dir, **HOW)
         next(iter(loader))
-        with pytest.raises(SourceError, match="the iterator of its last pass once more"):
+        with pytest.raises(SourceError, match="the same iterator once more"):
             next(iter(loader))
 
 
@@ -77,9 +84,48 @@ def test_a_function_that_returns_nothing_is_refused(tokenizer_dir):
         next(iter(tdstream.loader(lambda: None, tokenizer=tokenizer_dir, **HOW)))
 
 
+@pytest.mark.parametrize("make", [iter, lambda texts: (text for text in texts)])
+@pytest.mark.parametrize("first", ["count", "prepare", "loader"])
+@pytest.mark.parametrize("then", ["count", "prepare", "cache_dir", "loader"])
+def test_whoever_reads_it_next_refuses_it(tokenizer_dir, tmp_path, make, first, then):
+    """What one reader of an iterator has left is no text for another one, whichever they are."""
+    once = make(some_texts(60))
+
+    def source():
+        return once
+
+    read = {
+        "count": lambda place: tdstream.count(source, tokenizer_dir, progress=False, cache_dir=place),
+        "prepare": lambda place: tdstream.prepare(source, tokenizer_dir, place),
+        "cache_dir": lambda place: tdstream.build(
+            source, tokenizer=tokenizer_dir, seq_len=8, cache_dir=place
+        ),
+        "loader": lambda place: next(iter(tdstream.loader(source, tokenizer=tokenizer_dir, **HOW))),
+    }
+    read[first](tmp_path / "first")
+    with pytest.raises(SourceError, match="the same iterator once more"):
+        read[then](tmp_path / "then")
+
+
+def test_a_cache_reads_it_twice_by_itself(tokenizer_dir, tmp_path):
+    """Its first records name the corpus; what a second call would read are the others."""
+    for once in (iter(some_texts(60)), (text for text in some_texts(60))):
+        with pytest.raises(SourceError, match="the same iterator once more"):
+            tdstream.build(
+                lambda once=once: once, tokenizer=tokenizer_dir, seq_len=8, cache_dir=tmp_path / "cache"
+            )
+
+
+def test_another_function_of_the_same_generator_is_found_out(tokenizer_dir, tmp_path):
+    """A lambda at each call is another function each time."""
+    once = (text for text in some_texts(60))
+    assert tdstream.count(lambda: once, tokenizer_dir, progress=False, cache_dir=tmp_path).documents == 60
+    with pytest.raises(SourceError, match="the same iterator once more"):
+        next(iter(tdstream.loader(lambda: once, tokenizer=tokenizer_dir, **HOW)))
+
+
 def test_records_travel_after_a_pass():
-    """To spawned workers, whatever iterator is remembered."""
-    records = CountedRecords(some_texts, 0, 1)  # a function that is pickled by its name
-    records._last[:] = [lambda: None]
-    assert pickle.loads(pickle.dumps(records)).describe() == {"records": "some_texts"}
-    assert next(CountedRecords(lambda: ["a"]).open(0, Place(), 5)) == ["a"]
+    """To spawned workers."""
+    records = CountedRecords(list_of_texts, 0, 1)  # a function that is pickled by its name
+    assert next(records.open(0, Place(), 5)) == ["a"]
+    assert next(pickle.loads(pickle.dumps(records)).open(0, Place(), 5)) == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers_stream import BATCH_SIZE, SEQ_LEN, joined_rows, some_texts
+from helpers_stream import BATCH_SIZE, SEQ_LEN, document_rows, joined_rows, some_texts
 from helpers_time import Screen
 
 import tdstream
@@ -62,6 +62,20 @@ def test_a_counted_stream_has_a_total(tokenizer_dir, num_workers):
     again = loader(tokenizer_dir, Source(), num_workers=num_workers)
     again.load_state_dict(run.state_dict())
     assert hint_of(again).done == 10
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 3, "min_tail_len": 5}])
+def test_a_stream_of_single_documents_has_a_total_too(tokenizer_dir, options):
+    """The windows of all documents, by the rule; other windows were not counted."""
+    cut = {"cut": "document", "seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, **options}
+    windows = document_rows(TEXTS, stride=options.get("stride"), min_tail=options.get("min_tail_len", 2))
+    assert count(tokenizer_dir, Source(), **cut).samples == len(windows)
+    run = loader(tokenizer_dir, Source(), **cut)
+    hint = hint_of(run)
+    assert (hint.kind, hint.total) == ("counted", len(windows) // BATCH_SIZE)
+    assert len(list(run)) == hint.total
+    assert hint_of(loader(tokenizer_dir, Source(), **cut | {"min_tail_len": 7})) is None
+    assert hint_of(loader(tokenizer_dir, Source())) is None
 
 
 def test_several_streams_give_an_estimate(tokenizer_dir):

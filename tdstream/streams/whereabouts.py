@@ -1,0 +1,68 @@
+"""Let the main process see how far the streams of its workers are, where only they know.
+
+A loader that is not ours runs the passes in its workers, and its state says nothing while they run. So each
+of them writes a few numbers into cells of its own, in memory that all share.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tdstream.topology import Worker
+
+_MOST_WORKERS = 1024
+_EPOCH, _NUM_WORKERS = 0, 1
+_NUMBERS = ("read", "served", "cut")
+
+
+class Whereabouts:
+    """How far each worker of a rank is in its epoch; batches that it has made may still be on their way."""
+
+    def __init__(self) -> None:
+        self._cells = _shared(torch.zeros((_MOST_WORKERS, 2 + len(_NUMBERS)), dtype=torch.int64))
+        _all.add(self)
+
+    def note(self, worker: Worker, counts: dict[str, int]) -> None:
+        """Write where a worker's stream is."""
+        numbers = [counts["epoch"], worker.count, *(counts[name] for name in _NUMBERS)]
+        self._cells[worker.id] = torch.tensor(numbers)
+
+    def newest(self) -> list[dict[str, int]]:
+        """Return the places of the streams that are in the last epoch that was begun; none if none was."""
+        cells = self._cells[: int(self._cells[:, _NUM_WORKERS].max())].tolist()
+        begun = [row for row in cells if row[_NUM_WORKERS]]
+        epoch = max((row[_EPOCH] for row in begun), default=0)
+        return [dict(zip(_NUMBERS, row[2:], strict=True)) for row in begun if row[_EPOCH] == epoch]
+
+    def forget(self) -> None:
+        """Forget all of it; whoever still runs writes it again."""
+        self._cells.zero_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"cells": self._cells}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._cells = _shared(state["cells"])
+        _all.add(self)
+
+
+_all: weakref.WeakSet[Whereabouts] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for whereabouts in list(_all):
+        whereabouts.forget()
+
+
+if hasattr(os, "register_at_fork"):  # workers are about to begin; what others wrote before is over
+    os.register_at_fork(before=_forget_all)
+
+
+def _shared(cells: Tensor) -> Tensor:
+    shared: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    return shared
