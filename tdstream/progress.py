@@ -144,18 +144,17 @@ class Progress(_Tqdm):
         self._follow()
 
     def _follow(self) -> None:
-        """Measure speed from here on."""
+        """Measure speed from here on, as far as it is known where that is."""
         known = self._extent.ask()
-        self._is_blind = known is None or (known.unit != "batch" and not known.is_exact and known.done == 0)
+        self._is_blind = known is None or not (known.is_exact or known.done)
         self._before = self._done()
         self._pace = Pace(self.meter, self._before)
 
     def _step(self) -> None:
         self._extent.put()
-        if (
-            self._is_blind and self._extent.ask() is not None
-        ):  # from now on there are other units, or more done
-            self._follow()
+        if self._is_blind and self._extent.ask() is not None:
+            self._is_blind, self._before = False, self._done()
+            self._pace.rebase(self._before)
         self._pace.step(self._done)
         self.update(self._extent.batches - self.n)
 

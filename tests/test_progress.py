@@ -281,6 +281,20 @@ class TestStreams:
         late = Stream(2, lambda given: TotalHint(kind="estimate", total=2, done=given) if given else None)
         assert places(run(late)[1]) == ["1/~2", "2/~2", "2/2"]
 
+    def test_what_lies_behind_a_late_hint_is_no_speed(self):
+        """500 of 560 documents were done before; 10 in each second since the first batch."""
+        clock, screen = Clock(), Screen()
+        late = Stream(
+            6,
+            lambda given: (
+                TotalHint(kind="estimate", total=560, done=500 + 10 * given, unit="doc") if given else None
+            ),
+        )
+        for _ in tdstream.progress(late, file=screen, mininterval=0, meter=tdstream.DataMeter(clock=clock)):
+            clock.sleep(1.0)
+        speeds = [float(found[1]) for line in screen.drawn if (found := re.search(r"([\d.]+)doc/s", line))]
+        assert 8 < max(speeds) <= 10
+
     def test_a_length_is_better_than_an_estimate(self):
         """A loader that has both."""
 

@@ -50,6 +50,11 @@ class Pace:
         self._last = self._last._replace(done=done)
         self._marks = deque([self._first])
 
+    def rebase(self, done: int) -> None:
+        """Take so many units for what was done at the beginning, which was not known then."""
+        self._first, self._last = self._first._replace(done=done), self._last._replace(done=done)
+        self._marks = deque((mark._replace(done=done) for mark in self._marks), maxlen=_MARKS)
+
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second."""

@@ -166,12 +166,12 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         self._travels = worker.is_process or pipeline.collate.stays_packed
         self._failed = self._over = False
         self._pass = self._make(None)
-        self._note()
 
     def __next__(self) -> dict[str, Tensor]:
         """Return the next batch or sample of this stream; after an error, it is tried again."""
         if self._over:
             raise StopIteration
+        self._note()
         samples = self._read()
         if not self._all_have(bool(samples)):
             self._end()
@@ -181,7 +181,6 @@ class StreamIterator(Iterator[dict[str, Tensor]]):
         rows = rows_of(samples, marked=self._pipeline.nodes.chunk.is_marked)
         item = self._pipeline.collate(rows, travels=self._travels)
         self._pass.advance()
-        self._note()
         return item
 
     def state_dict(self) -> dict[str, Any]:

@@ -33,11 +33,12 @@ class Whereabouts:
         self._cells[worker.id] = torch.tensor(numbers)
 
     def newest(self) -> list[dict[str, int]]:
-        """Return the places of the streams that are in the last epoch that was begun; none if none was."""
-        cells = self._cells[: int(self._cells[:, _NUM_WORKERS].max())].tolist()
-        begun = [row for row in cells if row[_NUM_WORKERS]]
-        epoch = max((row[_EPOCH] for row in begun), default=0)
-        return [dict(zip(_NUMBERS, row[2:], strict=True)) for row in begun if row[_EPOCH] == epoch]
+        """Return the places of the streams in the epoch that was begun last; none before all have begun."""
+        rows = self._cells[: int(self._cells[:, _NUM_WORKERS].max())].tolist()
+        if not all(row[_NUM_WORKERS] for row in rows):
+            return []
+        epoch = max((row[_EPOCH] for row in rows), default=0)
+        return [dict(zip(_NUMBERS, row[2:], strict=True)) for row in rows if row[_EPOCH] == epoch]
 
     def forget(self) -> None:
         """Forget all of it; whoever still runs writes it again."""

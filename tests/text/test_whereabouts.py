@@ -32,7 +32,14 @@ def shown(loader, steps=None):
     return [(int(match[1]), int(match[2]), match[3]) for match in found if match]
 
 
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"persistent_workers": True},
+        pytest.param({"multiprocessing_context": "spawn"}, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_first_pass_has_an_estimate_by_documents(tokenizer_dir, options):
     """Two streams of 300 documents, four in a batch: 150 batches, each about 4 of ~600; then 100 %."""
     loader = stateful(tokenizer_dir, **options)
