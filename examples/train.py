@@ -1,9 +1,8 @@
 """Train a small GPT: a complete trainer to copy from, in one file; on one process, or under torchrun.
 
 python examples/train.py --tiny
-python examples/train.py --data data/corpus --output_dir runs/first --epochs 2
-torchrun --standalone --nproc_per_node=2 examples/train.py --data texts.jsonl --tokenizer gpt2
-python examples/train.py --data some/dataset --streaming --tokenizer gpt2 --max_steps 1000
+torchrun --standalone --nproc_per_node=2 examples/train.py --data data/corpus --epochs 2
+python examples/train.py --data texts.jsonl --streaming --tokenizer gpt2 --max_steps 1000
 
 Kill it whenever you like and start it again: with --resume auto, the default, it goes on behind its last
 checkpoint, and its losses are those of a run that was never interrupted.
@@ -36,6 +35,7 @@ NUMBERS = {  # a batch is of one rank, grad_accum batches are a step, and max_st
     "warmup_ratio": 0.03, "width": 384, "depth": 6, "num_workers": 0, "save_every": 200, "val_every": 200,
     "val_batches": 50, "val_share": 0.01, "val_documents": 1000, "seed": 42,
 }  # fmt: skip
+FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".txt": "text"}
 TINY = {
     "seq_len": 64, "batch_size": 16, "grad_accum": 2, "max_steps": 150, "lr": 4e-3, "width": 64, "depth": 2,
     "save_every": 25, "val_every": 75, "val_batches": 20, "val_share": 0.1,
@@ -48,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--tiny", action="store_true", help="a CPU, a minute, and text that every machine has")
     what.add_argument("--data", help="a corpus, a text file (jsonl, parquet, ...), or a dataset's name")
-    parser.add_argument("--streaming", action="store_true", help="tokenize a dataset while it is read")
+    parser.add_argument("--streaming", action="store_true", help="tokenize while reading; a .txt by lines")
     parser.add_argument("--tokenizer", help="a name or a directory; a corpus needs none")
     parser.add_argument("--text_field", default="text", help="the field of a record that holds its text")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/train"), help="checkpoint and losses")
@@ -193,16 +193,16 @@ class Trainer:
 
 def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, Any, int]:
     """Return the loaders for training and validation, and the number of token ids."""
-    text: dict[str, Any] = {}
     if options.streaming:  # the first documents are held out
-        stream = load_dataset(options.data, split="train", streaming=True)
+        kind = next((FORMATS[end] for end in Path(data := options.data).suffixes if end in FORMATS), None)
+        stream = load_dataset(kind or data, data_files=kind and data, split="train", streaming=True)
         corpus = prepared(options, stream.take(options.val_documents))
         train, held_out = stream.skip(options.val_documents), corpus
-        text = {"tokenizer": options.tokenizer, "text_field": options.text_field}
     else:
         corpus = prepared(options, options.data)
         train, held_out = tdstream.split(corpus, [1 - options.val_share, options.val_share])
     vocab_size = json.loads((corpus / "meta.json").read_text())["vocab_size"]
+    text = {name: getattr(options, name) for name in ("tokenizer", "text_field") if options.streaming}
     how = {name: getattr(options, name) for name in ("seq_len", "batch_size", "num_workers")}
     loader = tdstream.loader(train, shuffle=True, seed=options.seed, device=device, **text, **how)
     return loader, tdstream.loader(held_out, device=device, **how), vocab_size

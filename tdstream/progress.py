@@ -42,8 +42,8 @@ def progress(
     other ranks to be as fast as this one, and `wait`, the share of the time in which the loop waited for
     data: both of about the last half minute, and of the whole pass when it is over.
 
-    Only rank 0 shows anything. Where the output is no terminal (a log file, a notebook), there is one line
-    per `mininterval` and nothing else.
+    Only rank 0 shows anything. Where the output is neither a terminal nor a notebook (a log file), there is
+    one line per `mininterval` and nothing else.
 
     Args:
         loader: Anything that yields batches: `tdstream.loader`, StatefulDataLoader, DataLoader, any iterable.
@@ -51,7 +51,8 @@ def progress(
         desc: Another name.
         meter: Measures the waits, over several passes if it is handed to several bars; by default the bar
             has one of its own, `bar.meter`.
-        **tqdm_options: Passed to tqdm. `mininterval` is 0.1 s on a terminal and else 30 s by default.
+        **tqdm_options: Passed to tqdm. `mininterval` is by default 0.1 s on a terminal or in a notebook, else
+            30 s.
     """
     if desc is None and epoch is not None:
         desc = f"Epoch {epoch}"
@@ -78,7 +79,7 @@ class Progress(_Tqdm):
         self._follow()
         self._is_over = False
         file: Any = options.setdefault("file", None) or sys.stderr
-        self._in_lines = not file.isatty()
+        self._in_lines = not (file.isatty() or _is_notebook(file))
         if self._in_lines:
             options["leave"] = False  # tqdm would end the bar with an empty line
             Progress._line_at = Progress._line_at or time.monotonic()
@@ -179,6 +180,11 @@ class Progress(_Tqdm):
         share = self._pace.wait_share
         if share is not None and "wait=" not in given:
             yield f"wait={100 * share:.0f}%"
+
+
+def _is_notebook(file: Any) -> bool:
+    """Return whether a stream is a notebook's cell, which draws over a line as a terminal does."""
+    return type(file).__module__.partition(".")[0] == "ipykernel"
 
 
 def _data_parallel_size(loader: Any) -> int:

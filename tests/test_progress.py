@@ -336,6 +336,12 @@ class TestWhereItIsShown:
         assert [bool(line.strip()) for line in lines] == [True] * 6 + [False]
         assert all(line.startswith("e: ") for line in lines[:-1])
 
+    def test_a_notebook_gets_a_bar(self):
+        """Its stream is no terminal, and draws over a line all the same."""
+        cell = type("OutStream", (Screen,), {"__module__": "ipykernel.iostream"})(terminal=False)
+        list(tdstream.progress(range(5), file=cell, mininterval=0))
+        assert [place.split("/")[0] for place in places(cell.drawn)] == list("012345")
+
     def test_a_short_pass_into_a_file_prints_nothing(self, monkeypatch):
         """Its interval is 30 s by default."""
         file = Screen(terminal=False)
