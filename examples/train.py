@@ -194,7 +194,7 @@ class Trainer:
 def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, Any, int]:
     """Return the loaders for training and validation, and the number of token ids."""
     if options.streaming:  # the first documents are held out
-        kind = next((FORMATS[end] for end in Path(data := options.data).suffixes if end in FORMATS), None)
+        data, kind = options.data, FORMATS.get(Path(options.data.removesuffix(".gz")).suffix)
         stream = load_dataset(kind or data, data_files=kind and data, split="train", streaming=True)
         corpus = prepared(options, stream.take(options.val_documents))
         train, held_out = stream.skip(options.val_documents), corpus
