@@ -50,7 +50,7 @@ class DataMeter:
                 hold.
         """
         self._feeding = _feeding(loader)
-        asked = self.clock()
+        begun = asked = self.clock()
         batches, first = iter(loader), True
         while True:
             try:
@@ -67,10 +67,11 @@ class DataMeter:
             finally:  # a loop that is left has done its last step, too
                 over = self.clock()
                 if first:
-                    self._edge(over - asked, waited=False)
+                    self._edge(over - begun, waited=False)
                 else:
-                    self._step(given - asked, over - asked, tokens, size)
-            asked, first = over, False
+                    self._step(given - asked, over - begun, tokens, size)
+            begun, first = over, False
+            asked = self.clock()  # what the meter itself has just done is no wait for data
 
     def report(self) -> Report:
         """Return what was measured so far."""

@@ -36,6 +36,18 @@ def test_an_injected_delay_is_found():
     assert report.bytes_per_s == pytest.approx(64 / 0.120)
 
 
+def test_what_the_meter_does_is_no_wait(monkeypatch):
+    """It takes a second itself for each step: that is in the step, and not in the wait for the next batch."""
+    clock = Clock()
+    meter = tdstream.DataMeter(clock=clock)
+    monkeypatch.setattr(meter, "_step", lambda *measured, add=meter._step: (clock.sleep(1.0), add(*measured)))
+    for _ in meter.watch(slow(clock, [0.25] * 11)):
+        clock.sleep(2.0)
+    report = meter.report()
+    assert report.wait_mean_s == pytest.approx(0.25)
+    assert report.seconds == pytest.approx(2.25 + 9 * 3.25)
+
+
 def test_the_first_step_of_each_pass_stands_apart():
     """Workers that take 5 s to start are no wait of a step, in every pass."""
     report = run([5.0, 0.01, 0.01], 1.0, passes=3)
