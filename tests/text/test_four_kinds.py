@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from helpers_text import train_tokenizer
-from tdstream.corpus.locks import take_lock
+from tdstream.corpus.locks import is_locked, take_lock
 from tdstream.errors import SourceError, StateError
 from tdstream.preparation import cached
 from tdstream.text.tokenize import Tokenize
@@ -246,6 +247,23 @@ def test_whoever_comes_second_waits(tokenizer_dir, monkeypatch):
     os.close(lock)  # as the kernel does when its process dies
     waiting.join(20)
     assert rows_of(found[0]) == rows_of(build("list", TEXTS, tokenizer_dir))
+
+
+def test_who_has_prepared_or_failed_holds_no_lock(tokenizer_dir):
+    """A preparation that a bad record has ended, in a process that lives on, leaves the way free."""
+    bad = [True]
+
+    def texts():
+        yield from TEXTS[:50]
+        yield None if bad[0] else "w2"
+
+    for fails in (True, False):
+        bad[0] = fails
+        with pytest.raises(SourceError) if fails else nullcontext():
+            tdstream.build(texts, tokenizer=tokenizer_dir, cache_dir="cache", seq_len=SEQ_LEN)
+        locks = list(Path("cache").glob(".*"))
+        assert len(locks) == 1
+        assert not is_locked(locks[0])
 
 
 RANK = """

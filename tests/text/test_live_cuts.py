@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from helpers_stream import (
     BATCH_SIZE,
@@ -15,6 +16,10 @@ from helpers_stream import (
 )
 
 import tdstream
+from tdstream.text.chunk import Chunk
+from tdstream.text.records import Place
+from tdstream.text.sample import Block
+from tdstream.text.tokenize import Documents
 
 
 def stream(texts, tokenizer, **options):
@@ -106,3 +111,15 @@ def test_single_samples(tokenizer_dir):
     """Without batch_size a sample is a plain dict of rows."""
     samples = list(stream(["w2 w3 w4 w5"], tokenizer_dir, batch_size=None, seq_len=4))
     assert [sample["input_ids"].tolist() for sample in samples] == [[2, 3, 4, 5]]
+
+
+def test_a_sample_belongs_to_the_record_in_which_it_ends():
+    """Its time in the shuffle buffer hangs on it: rows of 5 of documents of 2 tokens, in two blocks."""
+    chunk = Chunk(seq_len=4, dtype=np.dtype(np.uint16))
+    first, second = Block(Place(), 0, 0), Block(Place(7), 14, 2)
+    chunking, found = chunk.begin(first), []
+    for block, documents in ((first, 7), (second, 8)):
+        ends = np.arange(2, 2 * documents + 2, 2)
+        found += chunking.feed(block, Documents(np.zeros(2 * documents, np.uint16), ends))
+    last_tokens = range(4, 30, 5)  # 4, 9, 14, ... of 30; token t is in document t // 2
+    assert [sample.record for sample in found] == [token // 2 for token in last_tokens]

@@ -63,6 +63,27 @@ def test_cut_at_every_step(tokenizer_dir, cut, buffer):
         assert cut_and_go_on(make, steps) == whole, steps
 
 
+@pytest.mark.parametrize("stride", [None, 5])
+def test_cut_at_every_step_of_samples_longer_than_blocks(tokenizer_dir, stride):
+    """Documents of a word, 20 in a sample, 10 in a block: a sample is due by where it ends.
+
+    By where it began it could be due before others that have left when it is complete, and be taken for one
+    that was served.
+    """
+    texts = [f"w{2 + number}" for number in range(500)]
+
+    def make():
+        return build(
+            lambda: iter(texts), tokenizer_dir, seq_len=39, stride=stride, batch_size=1, shuffle_buffer=80
+        )
+
+    whole = [ids_of(batch) for batch in make()]
+    expected = [[row[:-1]] for row in joined_rows(texts, seq_len=39, stride=stride)]
+    assert sorted(whole) == sorted(expected) != whole
+    for steps in range(0, len(whole) + 1, 1 if stride is None else 17):
+        assert cut_and_go_on(make, steps) == whole, steps
+
+
 def test_a_second_and_a_third_cut(tokenizer_dir):
     """A pass that was gone on with can be left again, at the very next step too."""
     whole = [ids_of(batch) for batch in build(lambda: iter(TEXTS), tokenizer_dir)]
