@@ -143,7 +143,9 @@ def test_white_space_at_both_ends_is_left_out(tmp_path):
     tokenizer = train_tokenizer(tmp_path / "bytes")
     expected = AutoTokenizer.from_pretrained(tokenizer)("def a", add_special_tokens=False)["input_ids"]
     for name in ("list", "cached list", "cached function", "function"):
-        batch = next(iter(build(name, [" \n def a\n\n"], tokenizer, cut="document", batch_size=1)))
+        batch = next(
+            iter(build(name, [" \n def a\n\n"], tokenizer, cut="document", batch_size=1, encoder="hf"))
+        )
         assert batch["input_ids"][0, : len(expected) + 1].tolist() == [*expected, 0]
 
 

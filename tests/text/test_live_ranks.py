@@ -15,7 +15,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from tdstream.errors import ConfigError, GeometryError, StateError
-from tdstream.streams import pipeline as stream_pipeline
+from tdstream.streams import agreement
 
 JOB = Path(__file__).with_name("live_job.py")
 TEXTS = some_texts(300)
@@ -108,7 +108,7 @@ def test_ranks_end_together_and_go_on_exactly(tokenizer_dir, tmp_path, options):
 
 def test_workers_that_cannot_agree_are_refused(tokenizer_dir, monkeypatch):
     """A bare StatefulDataLoader with workers on several ranks would hang; it says what to use."""
-    monkeypatch.setattr(stream_pipeline, "is_initialized", lambda: True)
+    monkeypatch.setattr(agreement, "is_initialized", lambda: True)
     pipeline = tdstream.build(
         lambda: iter(TEXTS), tokenizer=tokenizer_dir, batch_size=2, dp_rank=0, dp_world_size=2
     )
