@@ -144,7 +144,17 @@ def _fields(found: Overview, loaded: Loaded) -> list[tuple[str, str]]:
                 f"p99 {lengths.p99:,}  max {lengths.maximum:,} (tokens, without end-of-text)",
             )
         )
+    if found.kept:
+        fields.append(("kept", _kept(found.kept)))
     return fields
+
+
+def _kept(kept: dict[str, int]) -> str:
+    where = ", ".join(sorted({str(Path(path).parent) for path in kept}))
+    return (
+        f"{sum(kept.values()):,} bytes made from this corpus and its earlier states, in {where}; "
+        f"to be deleted while nobody trains (what is needed is made again)"
+    )
 
 
 def _documents(found: Overview) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tdstream.corpus.derived import kept
 from tdstream.corpus.doc_index import has_doc_index, read_ends
 from tdstream.corpus.documents import Document, DocumentScan
 from tdstream.corpus.lengths import LengthStatistics
@@ -43,6 +44,8 @@ class Overview:
     """Tokens behind the last end-of-text token; they count as a document."""
     excerpts: list[Excerpt]
     """The first document and some random ones; without documents the first tokens."""
+    kept: dict[str, int]
+    """What is kept that was made from it: paths, and their bytes."""
 
     def to_json(self, tokenizer_problem: str) -> dict[str, Any]:
         """Return it in JSON's types.
@@ -68,6 +71,7 @@ class Overview:
             "open_tokens": self.open_tokens,
             "lengths": None if self.lengths is None else asdict(self.lengths),
             "documents": [asdict(excerpt) for excerpt in self.excerpts],
+            "kept": self.kept,
         }
 
 
@@ -105,7 +109,10 @@ def overview(
         shown = list(dict.fromkeys([*first, *scan.chosen]))
         lengths = scan.lengths.statistics()
     excerpts = [_excerpt(files, document, tokenizer) for document in shown]
-    return Overview(directory=str(directory), meta=meta, lengths=lengths, open_tokens=rest, excerpts=excerpts)
+    return Overview(
+        directory=str(directory), meta=meta, lengths=lengths, open_tokens=rest, excerpts=excerpts,
+        kept={str(path): size for path, size in kept(directory).items()},
+    )  # fmt: skip
 
 
 def _feed(

@@ -33,6 +33,16 @@ def places(directory: Path) -> list[Path]:
     return found
 
 
+def kept(directory: Path) -> dict[Path, int]:
+    """Return what is kept that was made from a corpus, of any of its states: paths, and their bytes."""
+    entries = [entry for place in places(directory) if place.is_dir() for entry in sorted(place.iterdir())]
+    files = {entry: [entry, *entry.rglob("*")] for entry in entries if entry.suffix != ".lock"}
+    return {
+        entry: sum(file.stat().st_size for file in inside if file.is_file())
+        for entry, inside in files.items()
+    }
+
+
 def writable_place(directory: Path) -> Path:
     """Return the first of a corpus's places that can be written, created where it does not exist.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tdstream
 from helpers_text import corpus_bytes, write_jsonl
 from tdstream.cli.histogram import text_histogram
 from tdstream.cli.main import main
@@ -62,7 +63,7 @@ def test_json(clean: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[st
     assert list(found) == [
         "directory", "dtype", "tokens", "bytes", "chunks", "tokenizer", "tokenizer_fingerprint",
         "tokenizer_problem", "vocab_size", "encoder", "eos_token_id", "num_documents", "doc_index",
-        "open_tokens", "lengths", "documents",
+        "open_tokens", "lengths", "documents", "kept",
     ]  # fmt: skip
     size = len(corpus_bytes(clean))
     assert (found["dtype"], found["tokens"], found["bytes"]) == ("uint16", size // 2, size)
@@ -246,3 +247,23 @@ class TestPlot:
         monkeypatch.setattr("tdstream.cli.inspect.figure_class", lambda: None)
         assert main(["inspect", str(corpus), "--dtype", "uint16", "--plot", "lengths.png"]) == 1
         assert "whose ends are not known: pass --eos." in capsys.readouterr().err
+
+
+def test_what_is_kept(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans, also those of an earlier state of the corpus: so that somebody finds what fills a disk."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["inspect", str(corpus), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == {}
+    for seq_len in (8, 16):
+        tdstream.build(corpus, seq_len=seq_len, cut="pack", batch_size=1)
+    plans = sorted((corpus / ".tdstream").glob("pack-*[0-9a-f]"))
+    sizes = {str(plan): sum(file.stat().st_size for file in plan.iterdir()) for plan in plans}
+    assert len(sizes) == 2
+    assert main(["inspect", str(corpus), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == sizes
+    assert main(["inspect", str(corpus)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  kept "))
+    assert f"{sum(sizes.values()):,} bytes made from this corpus" in line
+    assert str(corpus / ".tdstream") in line
