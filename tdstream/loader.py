@@ -154,7 +154,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         self._journey.skip(whole("num_batches", num_batches, at_least=0))
 
     def locate(self, step: int, rank: int | None = None) -> Located:
-        """Say which samples a past or future step of this run had or will have; nothing is read.
+        """Say which samples a past or future step of this run had or will have; no tokens are read.
 
         Args:
             step: The step, counted from 0 over the whole run, as in `self.step`.
@@ -164,7 +164,9 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             ConfigError: If the step lies before what the state remembers, or there is no such rank.
         """
         step, nodes = whole("step", step, at_least=0), self._pipeline.identities()
-        return locate_step(self._journey, nodes, step, rank, self._pipeline.shards())
+        return locate_step(
+            self._journey, nodes, step, rank, self._pipeline.shards(), self._pipeline.readers()
+        )
 
     def mixture_stats(self) -> dict[str, dict[str, int]]:
         """Return, by source, what trainers were given in this run: "samples", "tokens", and whole "epochs".

@@ -1,9 +1,11 @@
-"""Say which tokens were in a step, from a state alone: nothing is read and nothing is run."""
+"""Say which tokens were in a step, from a state alone: nothing is run, and no tokens are read.
+
+Where documents decide what a sample holds, the corpus's index of documents, or its plan, is asked as well.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -16,24 +18,11 @@ from tdstream.journey import Journey, Leg
 from tdstream.lengths import EpochLengths, SameLength, folded
 from tdstream.mixtures.plan import MixturePlan
 from tdstream.mixtures.schedule import Ints
+from tdstream.node import Stretched
 from tdstream.nodes.shard_source import expanded_sizes
 from tdstream.order import Order, make_order
 from tdstream.portable import legs_of, open_portable
-
-Shards = tuple[Sequence[str], Sequence[int]]
-"""File names, and offsets in the stream of tokens with one more entry."""
-_NONE: Shards = ((), ())
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Consecutive tokens of one shard."""
-
-    shard: str
-    """The shard's file name."""
-    first: int
-    """The first token's place in the shard."""
-    tokens: int
+from tdstream.sample_places import Piece, Shards, by_documents, by_stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +38,8 @@ class LocatedSample:
     first_token: int
     """Its first token's place in the corpus read as one stream; -1 where the state does not tell."""
     pieces: tuple[Piece, ...]
-    """Where its seq_len + 1 tokens lie; empty where the state cannot tell and no corpus was given."""
+    """Where its tokens lie, seq_len + 1 or, where documents decide, up to so many; empty where the state
+    cannot tell and no corpus was given."""
     source: str = ""
     """The name of its source in a mixture; index and tokens are counted in that source."""
 
@@ -131,6 +121,7 @@ def locate_step(
     step: int,
     rank: int | None = None,
     shards: Mapping[str, Shards] | None = None,
+    readers: Mapping[str, Stretched] | None = None,
 ) -> Located:
     """Return what a step had, or will have.
 
@@ -141,12 +132,12 @@ def locate_step(
         rank: Only this data-parallel rank's rows; None means the global batch.
         shards: Of each source by name ("" where there is only one), file names, and offsets with one more
             entry; by default what the state tells.
+        readers: Of each source, what tells where its samples lie if documents decide that.
 
     Raises:
-        ConfigError: If the step is older than what the state remembers, there is no such rank, or samples
-            are no stretches of the stream.
+        ConfigError: If the step is older than what the state remembers, there is no such rank, or documents
+            decide where samples lie and nobody tells.
     """
-    first_token, stride = _stretches(cut_of(nodes)[0])
     try:
         leg = journey.locate(step)
     except LookupError as error:
@@ -157,21 +148,16 @@ def locate_step(
     if shards is None:
         shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}
     reader, _ = cut_of(nodes)
-    length = reader["seq_len"] + 1
-    plan = plan_of(nodes)
-    told = plan is None or not plan.has_parts  # where the samples of a mixture's sources begin
+    if "cut" in reader:
+        place = by_documents(reader, shards, readers)
+    else:
+        plan = plan_of(nodes)  # without parts of sources, a mixture's state tells where their samples begin
+        place = by_stride(reader, shards if plan is None or not plan.has_parts else None)
     first_row = 0 if rank is None else rank * leg.batch_size
-    samples = [
-        LocatedSample(
-            rank=(first_row + row) // leg.batch_size if leg.batch_size else -1,
-            position=position,
-            index=index,
-            first_token=first_token + index * stride if told else -1,
-            pieces=_pieces(shards.get(name, _NONE) if told else _NONE, first_token + index * stride, length),
-            source=name,
-        )
-        for row, (position, name, index) in enumerate(zip(positions.tolist(), names, indices, strict=True))
-    ]
+    samples = []
+    for row, (position, name, index) in enumerate(zip(positions.tolist(), names, indices, strict=True)):
+        its_rank = (first_row + row) // leg.batch_size if leg.batch_size else -1
+        samples.append(LocatedSample(its_rank, position, index, *place(name, index), source=name))
     return Located(step, leg.epoch, tuple(samples))
 
 
@@ -204,21 +190,6 @@ def shards_of(source: dict[str, Any]) -> Shards:
     return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
 
 
-def _stretches(reader: dict[str, Any]) -> tuple[int, int]:
-    """Return the first token of the first sample, and the tokens from one sample's start to the next one's.
-
-    Raises:
-        ConfigError: If documents decide where samples begin.
-    """
-    if "cut" in reader:
-        raise ConfigError(
-            f'samples of cut="{reader["cut"]}" begin where documents do, which the state does not tell; '
-            f"only samples of the plain cut can be located."
-        )
-    stride = int(reader["stride"])
-    return reader.get("first_token", 0) + reader.get("first_sample", 0) * stride, stride
-
-
 def _cut(error: Exception) -> StateError:
     return StateError(
         f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
@@ -236,15 +207,3 @@ def _positions(leg: Leg, rank: int | None) -> Ints:
         raise ConfigError(f"rank must be 0 to {ranks - 1} at step {leg.step:,}, got {rank}.")
     first = leg.position + rank * leg.batch_size
     return np.arange(first, first + leg.batch_size, dtype=np.int64)
-
-
-def _pieces(shards: Shards, first: int, tokens: int) -> tuple[Piece, ...]:
-    """Return where tokens first, first + 1, ... of the stream lie."""
-    names, offsets = shards
-    pieces = []
-    while tokens and len(names):
-        shard = bisect_right(offsets, first) - 1
-        here = min(offsets[shard + 1] - first, tokens)
-        pieces.append(Piece(names[shard], first - offsets[shard], here))
-        first, tokens = first + here, tokens - here
-    return tuple(pieces)

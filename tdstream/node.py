@@ -128,3 +128,11 @@ class OrderedNode(IndexedNode, Protocol):
 
     def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the indices that stand at positions of an epoch; same shape, cheap, nothing is read."""
+
+
+@runtime_checkable
+class Stretched(Protocol):
+    """A reader whose samples are made of stretches of the stream, as documents decide."""
+
+    def stretches(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return a sample's stretches, [n] each: first tokens, tokens, and the numbers of their documents."""

@@ -12,7 +12,7 @@ from tdstream.clock import EpochClock, Pass
 from tdstream.errors import StateError
 from tdstream.journey import Leg
 from tdstream.mixtures.plan import MixturePlan
-from tdstream.node import Node
+from tdstream.node import Node, Stretched
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
@@ -165,6 +165,13 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         )
         found = {name: source for name, source in sources.items() if isinstance(source, ShardSource)}
         return {name: (source.files, source.offsets.tolist()) for name, source in found.items()}
+
+    def readers(self) -> dict[str, Stretched]:
+        """Return, by source, the readers that documents tell where samples lie."""
+        node = self.mixture
+        ordered = {"": self.indexed[-1]} if node is None else {n: node.parts[n].ordered for n in node.parts}
+        readers = {name: getattr(order, "upstream", None) for name, order in ordered.items()}
+        return {name: reader for name, reader in readers.items() if isinstance(reader, Stretched)}
 
     @property
     def total_samples(self) -> int:

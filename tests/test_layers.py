@@ -39,7 +39,7 @@ FLOORS = (
     {"corpus", "mixtures"},
     {"preparation"},
     {"nodes", "text"},
-    {"pipeline", "streams", "handout", "locate", "mixture_stats"},
+    {"pipeline", "streams", "handout", "locate", "sample_places", "mixture_stats"},
     {"sources"},
     {"build"},
     {"loader", "live_loader", "make_loader", "compat", "monitor", "progress", "statefile", "steps"},
@@ -58,6 +58,7 @@ SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "portable": {"checks", "state", "journey"},
     "progress": {"monitor"},
     "mixture_stats": {"pipeline"},
+    "locate": {"sample_places"},
     "make_loader": {"loader", "live_loader"},
 }
 CHAIN = {"memmap_reader": {"shard_source"}}  # inside nodes/, where the type of the upstream matters

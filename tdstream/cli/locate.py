@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from tdstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from tdstream.locate import Located, LocatedSample
+    from tdstream.sample_places import Piece
 
 
 def add_parser(commands: Any) -> None:
@@ -32,7 +32,11 @@ def add_parser(commands: Any) -> None:
         "--step", type=whole_number, required=True, help="the step, counted from 0 over the run"
     )
     parser.add_argument("--rank", type=whole_number, help="only the rows of this data-parallel rank")
-    parser.add_argument("--data", type=Path, help="the corpus directory; needed for --decode")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="the corpus directory; needed for --decode, and for samples cut by documents",
+    )
     parser.add_argument("--decode", action="store_true", help="print the text, too")
     parser.add_argument("--tokenizer", help="to decode with; default the one that meta.json names")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -55,18 +59,36 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.decode and arguments.data is None:
         raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
     journey, nodes = journey_of(read_state(arguments.state))
-    shards, texts = None, None
+    shards, readers, texts = None, None, None
     if arguments.data is not None and "mixture" in nodes:
         raise ConfigError("--data names one corpus, and the state is of a mixture of several. Leave it out.")
     if arguments.data is not None:
         source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
         source.load_state_dict(nodes["source"])
         shards = {"": (source.files, source.offsets.tolist())}
-    located = locate_step(journey, nodes, arguments.step, arguments.rank, shards)
+        readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
+    located = locate_step(journey, nodes, arguments.step, arguments.rank, shards, readers)
     if arguments.decode:
         texts = _texts(arguments, nodes, located)
     _print(located, texts, as_json=arguments.json)
     return 0
+
+
+def _reader(directory: Path, saved: dict[str, Any]) -> Any:
+    """Return the reader of a corpus whose identity is in a state.
+
+    Raises:
+        StateError: If the corpus, or a part of it, was another.
+    """
+    from tdstream.sources.chain import Cut, shard_chain  # noqa: PLC0415 - imports torch
+
+    first = saved.get("first_sample")
+    samples = None if first is None else slice(first, first + saved["samples"])
+    names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
+    cut = Cut(samples=samples, **{name: saved[name] for name in names if name in saved})
+    reader = shard_chain(directory, cut)[1]
+    reader.load_state_dict(saved)
+    return reader
 
 
 def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Located) -> list[str]:
@@ -83,9 +105,13 @@ def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Locate
     tokenizer = load_tokenizer(name)
     source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
     maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)
-    starts = [sample.first_token for sample in located.samples]
-    rows = maps.slices(starts, repeat(nodes["reader"]["seq_len"] + 1))
-    return [str(tokenizer.decode(row.tolist())) for row in rows]
+    firsts = dict(zip(source.files, source.offsets.tolist(), strict=False))
+    rows = [
+        maps.slices([firsts[piece.shard] + piece.first for piece in sample.pieces],
+                    [piece.tokens for piece in sample.pieces])
+        for sample in located.samples
+    ]  # fmt: skip
+    return [str(tokenizer.decode([token for part in row for token in part.tolist()])) for row in rows]
 
 
 def _print(located: Located, texts: list[str] | None, *, as_json: bool) -> None:
@@ -103,8 +129,17 @@ def _print(located: Located, texts: list[str] | None, *, as_json: bool) -> None:
 
 
 def _line(sample: LocatedSample) -> str:
-    places = ", ".join(f"{p.shard} {p.first:,}..{p.first + p.tokens - 1:,}" for p in sample.pieces)
+    places = ", ".join(
+        f"{p.shard} {p.first:,}..{p.first + p.tokens - 1:,}"
+        + f" (document {p.document:,})" * (p.document >= 0)
+        for p in sample.pieces
+    )
     rank = f"rank {sample.rank}  " if sample.rank >= 0 else ""
     first = f"tokens from {sample.first_token:,}"
     source = f"{sample.source}  " if sample.source else ""
     return f"  {rank}position {sample.position:,}  {source}sample {sample.index:,}  {first}  {places}"
+
+
+def _place(piece: Piece) -> str:
+    document = f" (document {piece.document:,})" if piece.document >= 0 else ""
+    return f"{piece.shard} {piece.first:,}..{piece.first + piece.tokens - 1:,}{document}"

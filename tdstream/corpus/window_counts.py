@@ -102,7 +102,8 @@ def count_windows(
     ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int], *, block: int = BLOCK
 ) -> Ints:
     """Count windows, piece by piece; return what the file holds."""
-    dropped_documents, dropped_tokens, blocks = 0, 0, [np.empty(0, np.int64)]
+    dropped_documents, dropped_tokens, at = 0, 0, 3
+    numbers = np.zeros(at - (documents[0] - documents[1]) // block, np.int64)  # the only large array
     for first in range(*documents, block * _BLOCKS):
         last = min(first + block * _BLOCKS, documents[1])
         lengths = np.diff(ends.between(first, last), prepend=ends.at(np.array([first - 1])))
@@ -110,9 +111,12 @@ def count_windows(
         kept = windows > 0
         dropped_documents += int(len(kept) - kept.sum())
         dropped_tokens += int(lengths.sum() - cut.held(lengths[kept]).sum())
-        blocks.append(np.add.reduceat(windows, np.arange(0, len(windows), block)))
-    firsts = np.concatenate(blocks).cumsum()
-    return np.concatenate([np.array([dropped_documents, dropped_tokens, 0], np.int64), firsts])
+        blocks = np.add.reduceat(windows, np.arange(0, len(windows), block))
+        numbers[at : at + len(blocks)] = blocks
+        at += len(blocks)
+    np.cumsum(numbers[3:], out=numbers[3:])
+    numbers[:2] = dropped_documents, dropped_tokens
+    return numbers
 
 
 def windows_of(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
@@ -130,7 +134,7 @@ def _made(
             logger.info("Counting the windows of %d documents of %s.", documents[1] - documents[0], directory)
             numbers = count_windows(ends, cut, documents)
             with whole_file(place / name) as file:
-                file.write(numbers.astype("<i8").tobytes())
+                file.write(numbers.astype("<i8", copy=False).data)
     return place / name
 
 

@@ -105,6 +105,11 @@ class DocumentChunks(Compared):
         windows = self.cut.windows(ends[rows, document + 1] - begins, inside - before)
         return replace(windows, starts=begins + windows.starts)
 
+    def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
+        """Return a sample's only stretch: its first token, its tokens, and its document's number."""
+        found = self.locate(np.array([index]))
+        return found.starts, found.lengths.astype(np.int64), self.ends.until(found.starts)
+
     def _found(self, indices: Ints) -> Found:
         windows = self.locate(indices)
         return windows, RowEnds.of_lengths(windows.lengths, self.seq_len) if self._mark_ends else None

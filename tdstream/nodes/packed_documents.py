@@ -68,6 +68,12 @@ class PackedDocuments(Compared):
         """Be told which samples are read next."""
         self._foresight.expect(indices)
 
+    def stretches(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return a sample's stretches: first tokens, tokens, and the numbers of their documents."""
+        starts, lengths = self._pieces(np.array([index])).pieces.entries
+        starts = starts.astype(np.int64)
+        return starts, lengths, self.ends.until(starts)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what decides what is in which row."""
         first, last = self.options.documents

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.errors import ConfigError
-from tdstream.node import Foresighted, ReaderNode
+from tdstream.node import Foresighted, ReaderNode, Stretched
 from tdstream.rows import AnyRows
 from tdstream.state import Compared
 
@@ -48,6 +48,16 @@ class SampleRange(Compared):
         """Be told which samples are read next."""
         if isinstance(self.upstream, Foresighted):
             self.upstream.expect(indices + self.first)
+
+    def stretches(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return a sample's stretches, as the reader tells them.
+
+        Raises:
+            ConfigError: If it tells none.
+        """
+        if not isinstance(self.upstream, Stretched):
+            raise ConfigError("these samples are not made of stretches that documents decide.")
+        return self.upstream.stretches(index + self.first)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the samples are, and which of them these are."""
