@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.batch import Batch, hand_on
+from tdstream.batch import Batch
 from tdstream.checks import whole
 from tdstream.device import Transfer
-from tdstream.errors import ConfigError, StateError
-from tdstream.quirks import hook_sampler, set_vital_silenced
+from tdstream.errors import StateError
+from tdstream.quirks import begin_stateful, hook_sampler
 from tdstream.state import STATE_KEY, STATE_VERSION, unseal
 from tdstream.streams.pipeline import StreamPipeline
 from tdstream.streams.state import NO_LENGTH, refuse_geometry
@@ -51,14 +51,8 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         device: str | torch.device | None = None,
         **options: Any,
     ) -> None:
-        if pipeline.batch_size is None:
-            raise ConfigError("tdstream.loader needs batch_size: single samples cannot be counted in steps.")
-        if not options.get("in_order", True):
-            raise ConfigError("in_order=False gives up the order, on which the state counts. Leave it out.")
-        with set_vital_silenced():
-            super().__init__(
-                pipeline, batch_size=None, collate_fn=hand_on, num_workers=num_workers, **options
-            )
+        options |= {"num_workers": num_workers}
+        begin_stateful(super().__init__, pipeline, batch_size=pipeline.batch_size, options=options)
         self._pipeline, self._transfer = pipeline, Transfer(device, 1)
         pipeline.loader_agrees = True
         pipeline.collate.stays_packed = self._transfer.needed

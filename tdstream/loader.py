@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.batch import Batch, hand_on
+from tdstream.batch import Batch
 from tdstream.checks import whole
 from tdstream.device import Transfer
-from tdstream.errors import ConfigError
 from tdstream.handout import Handout
 from tdstream.journey import Journey
 from tdstream.locate import Located, locate_step
 from tdstream.mixture_stats import mixture_stats
 from tdstream.pipeline import Pipeline
 from tdstream.portable import dealing_of, legs_of, open_portable, portable_state
-from tdstream.quirks import hook_sampler, set_vital_silenced
+from tdstream.quirks import begin_stateful, hook_sampler
 from tdstream.totals import TotalHint
 
 
@@ -53,20 +52,15 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         **options: Any,
     ) -> None:
         splitter = pipeline.splitter
-        if splitter.batch_size is None:
-            raise ConfigError("tdstream.loader needs batch_size: single samples have no global order.")
-        if not options.get("in_order", True):
-            raise ConfigError("in_order=False gives up the order, on which the state counts. Leave it out.")
-        with set_vital_silenced():
-            super().__init__(
-                pipeline, batch_size=None, collate_fn=hand_on, num_workers=num_workers,
-                snapshot_every_n_steps=0, **options,
-            )  # fmt: skip
+        options |= {"num_workers": num_workers, "snapshot_every_n_steps": 0}
+        batch_size = begin_stateful(
+            super().__init__, pipeline, batch_size=splitter.batch_size, options=options
+        )
         self._pipeline = pipeline
-        global_batch = splitter.batch_size * splitter.topology.dp_world_size
+        global_batch = batch_size * splitter.topology.dp_world_size
         self._journey = Journey(
             num_samples=splitter.upstream, global_batch=global_batch, wrap=splitter.tail == "wrap",
-            batch_size=splitter.batch_size,
+            batch_size=batch_size,
         )  # fmt: skip
         self._transfer = Transfer(device, prefetch)
         pipeline.collate.stays_packed = self._transfer.needed

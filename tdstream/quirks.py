@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from tdstream.batch import hand_on
+from tdstream.errors import ConfigError
+
 _Owner = TypeVar("_Owner")
 
 
@@ -26,6 +29,34 @@ def set_vital_silenced() -> Iterator[None]:
         finally:
             if missing:
                 delattr(torch, "set_vital")
+
+
+def begin_stateful(
+    init: Callable[..., None], pipeline: Any, *, batch_size: int | None, options: dict[str, Any]
+) -> int:
+    """Let StatefulDataLoader begin as the part of a loader of ours that starts workers.
+
+    Args:
+        init: Its `__init__`, bound to the loader.
+        pipeline: The dataset, which makes whole batches.
+        batch_size: B of the pipeline.
+        options: Further arguments of it.
+
+    Returns:
+        B.
+
+    Raises:
+        ConfigError: If the pipeline yields single samples, or in_order=False is asked for.
+    """
+    if batch_size is None:
+        raise ConfigError(
+            "tdstream.loader needs batch_size: single samples have no global order, and no steps to count."
+        )
+    if not options.get("in_order", True):
+        raise ConfigError("in_order=False gives up the order, on which the state counts. Leave it out.")
+    with set_vital_silenced():
+        init(pipeline, batch_size=None, collate_fn=hand_on, **options)
+    return batch_size
 
 
 def hook_sampler(sampler: Any, owner: _Owner, set_epoch: Callable[[_Owner, int], None]) -> None:

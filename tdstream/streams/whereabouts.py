@@ -45,6 +45,7 @@ class Whereabouts:
         self._cells.zero_()
 
     def __getstate__(self) -> dict[str, Any]:
+        self.forget()  # a worker that is spawned is about to begin
         return {"cells": self._cells}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -74,3 +74,11 @@ def test_what_was_counted_is_better(tokenizer_dir, tmp_path, monkeypatch):
     assert {total for _, _, total in shown(stateful(tokenizer_dir), steps=5)} == {"~150"}
     alone = StatefulDataLoader(stateful(tokenizer_dir).dataset)
     assert shown(alone, steps=3)[-1] == (1, 2, "150")
+
+
+def test_workers_that_are_gone_are_not_asked(tokenizer_dir):
+    """Four workers were half through; one begins again: what the others have written is forgotten."""
+    loader = stateful(tokenizer_dir)
+    for _ in islice(StatefulDataLoader(loader.dataset, num_workers=4), 75):
+        pass
+    assert shown(StatefulDataLoader(loader.dataset, num_workers=1), steps=4)[-1][1] <= BATCH_SIZE * (4 + 2)
