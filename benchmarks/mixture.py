@@ -4,7 +4,8 @@
 
 Shuffled, one process. The corpora lie in the page cache and hold as many tokens together as the one source.
 
-batches/s       of processor time, of mixtures of two and of four sources against one source; target: 0.80
+batches/s       of processor time, of mixtures of two and of four sources, each in 1 shard or in 4, against
+                one source in 1 shard and in 16; target: 0.80
 first batch     of 1,000 sources, from the construction to the first batch; target: at most 1 s
 MB              memory of the process at its peak, above that of one source; target: at most 50 MB
 state           bytes per source as JSON; target: at most 100
@@ -25,7 +26,7 @@ from measuring import alternate, corpus, endless, options, rate, table
 
 import tdstream
 
-SHARES = {"1 source": [1.0], "0.7 0.3": [0.7, 0.3], "4 odd": [0.4127, 0.2911, 0.2, 0.0962]}
+SHARES = {"0.7 0.3": [0.7, 0.3], "4 even": [0.25] * 4, "4 odd": [0.4127, 0.2911, 0.2, 0.0962]}
 TOKENS = 64_000_000
 SOURCES = 1000
 
@@ -39,25 +40,28 @@ def memory() -> float:
 def throughput(*, place: Path | None, quick: bool) -> None:
     """Measure batches per second of processor time, in turns."""
     with contextlib.ExitStack() as stack:
-        whole = stack.enter_context(corpus(TOKENS, shards=16, place=place))
-        parts = [stack.enter_context(corpus(TOKENS // 4, shards=4, place=place)) for _ in range(4)]
+
+        def made(tokens: int, shards: int) -> Path:
+            return stack.enter_context(corpus(tokens, shards=shards, place=place))
+
+        sources: dict[str, Any] = {f"1 source, {shards} sh.": made(TOKENS, shards) for shards in (1, 16)}
+        bases = list(sources)
+        for shards in (1, 4):
+            parts = [made(TOKENS // 4, shards) for _ in range(4)]
+            for name, shares in SHARES.items():
+                mixed = {str(n): (parts[n], share) for n, share in enumerate(shares)}
+                sources[f"{name}, {shards} sh."] = mixed
         for batch_size, seq_len in ((8, 2048), (64, 1024)):
             variants = {}
-            for name, shares in SHARES.items():
-                mixture = {str(n): (parts[n], share) for n, share in enumerate(shares)}
-                loader = tdstream.loader(
-                    mixture if len(shares) > 1 else whole,
-                    seq_len=seq_len,
-                    batch_size=batch_size,
-                    shuffle=True,
-                )
+            for name, source in sources.items():
+                loader = tdstream.loader(source, seq_len=seq_len, batch_size=batch_size, shuffle=True)
                 items = endless(lambda loader=loader: loader)
-                seconds = 0.3 if quick else 1.0
+                seconds = 0.2 if quick else 0.5
                 variants[name] = lambda items=items, s=seconds: rate(
                     items, seconds=s, clock=time.process_time
                 )
             title = f"batches/s of processor time, B={batch_size}, T={seq_len}"
-            table(title, alternate(variants, 5 if quick else 9), "batches/s", ["1 source"])
+            table(title, alternate(variants, 5 if quick else 15), "batches/s", bases)
 
 
 def opened(directory: str, count: str, stop: str) -> dict[str, float]:
