@@ -19,21 +19,17 @@ def joined(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dty
         groups: Of each part, where its rows stand in the result, [n].
         dtype: The type of the result's tokens.
     """
-    together = _tokens(parts, groups, dtype)
-    there = np.concatenate(groups)
-    order = np.empty_like(there)
-    order[there] = np.arange(len(there))  # where each row of the result stands in all parts, one by one
+    together, order = _tokens(parts, groups, dtype), _order(groups)
     marked = [part for part in parts if isinstance(part, MarkedRows)]
     if marked:
         lengths, overlaps, stops = (
             np.concatenate([getattr(part, field) for part in marked])[order]
             for field in ("lengths", "overlaps", "stops")
         )
-        ends = _joined_ends([part.ends for part in marked if part.ends is not None], order)
-        return MarkedRows(together, lengths, overlaps, stops, ends)
-    documents = [part.ends for part in parts if isinstance(part, DocumentRows)]
-    ends = _joined_ends(documents, order)
-    return together if ends is None else DocumentRows(together, ends)
+        ends = [part.ends for part in marked if part.ends is not None]
+        return MarkedRows(together, lengths, overlaps, stops, joined_ends(ends, groups) if ends else None)
+    ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
+    return DocumentRows(together, joined_ends(ends, groups)) if ends else together
 
 
 def _tokens(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dtype: Any) -> Tokens:
@@ -44,9 +40,17 @@ def _tokens(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dt
     return together
 
 
-def _joined_ends(parts: Sequence[RowEnds], order: NDArray[np.int64]) -> RowEnds | None:
-    if not parts:
-        return None
+def _order(groups: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return where each row of the result stands in all parts, one after the other."""
+    there = np.concatenate(groups)
+    order = np.empty_like(there)
+    order[there] = np.arange(len(there))
+    return order
+
+
+def joined_ends(parts: Sequence[RowEnds], groups: Sequence[NDArray[np.int64]]) -> RowEnds:
+    """Return where documents end in the rows of several parts, as `joined`."""
+    order = _order(groups)
     counts, places = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
     )

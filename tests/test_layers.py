@@ -35,6 +35,7 @@ FLOORS = (
         "row_groups",
         "usercache",
         "joint_order",
+        "plain_rows",
     },
     {"corpus", "mixtures"},
     {"preparation"},
@@ -50,6 +51,7 @@ FLOORS = (
 SAME_FLOOR = {  # within a floor: who may import whom, so that there is no cycle
     "rows": {"row_segments"},
     "state": {"node"},
+    "plain_rows": {"node"},
     "clock": {"checks"},
     "topology": {"checks"},
     "device": {"checks"},

@@ -28,7 +28,7 @@ class DocumentMarks(Compared):
     def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
         self.upstream, self.ends = upstream, ends
         self.seq_len = upstream.seq_len
-        self._foresight = Foresight(self._ends_in, partial(EndsAhead, self.seq_len))
+        self._foresight = Foresight(self.ends_in, partial(EndsAhead, self.seq_len))
 
     def __repr__(self) -> str:
         return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"
@@ -46,9 +46,10 @@ class DocumentMarks(Compared):
         """Be told which samples are read next."""
         self._foresight.expect(indices)
 
+    def ends_in(self, indices: NDArray[np.int64]) -> RowEnds:
+        """Return where documents end in the samples at indices [n]."""
+        return RowEnds(*self.ends.within(self.upstream.first_tokens(indices), self.seq_len))
+
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples and documents begin and end."""
         return {**self.upstream.state_dict(), **self.ends.identity()}
-
-    def _ends_in(self, indices: NDArray[np.int64]) -> RowEnds:
-        return RowEnds(*self.ends.within(self.upstream.first_tokens(indices), self.seq_len))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.errors import StateError
+from tdstream.foresight import EndsAhead, Foresight
 from tdstream.joint_order import JointOrder
 from tdstream.lengths import global_batches
 from tdstream.mixtures.plan import Entry, MixturePlan
 from tdstream.mixtures.weights import Weights
-from tdstream.node import Foresighted, Node, OrderedNode, TokenMaps
-from tdstream.row_groups import joined
-from tdstream.rows import AnyRows, SourcedRows, SourceRows
+from tdstream.node import Foresighted, Node, OrderedNode
+from tdstream.plain_rows import PlainRows
+from tdstream.row_groups import joined, joined_ends
+from tdstream.rows import AnyRows, DocumentRows, RowEnds, SourcedRows, SourceRows
 from tdstream.state import differences, refuse
 
 Ints = NDArray[np.int64]
@@ -37,19 +40,9 @@ class Part:
     dtype: np.dtype[Any]
     """The type of its tokens."""
     fingerprint: str
+    ends_in: Callable[[Ints], RowEnds] | None = None
+    """Says where documents end in samples, by its own indices; of a source of plain rows that is asked."""
     max_epochs: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainRows:
-    """Sources whose samples are windows of one stream, in which their tokens lie one after the other's."""
-
-    maps: TokenMaps
-    """The stream."""
-    firsts: Ints
-    """Of each source, where its sample 0 begins."""
-    stride: int
-    seq_len: int
 
 
 class MixtureNode:
@@ -126,9 +119,9 @@ class MixtureNode:
 
     def expect(self, indices: Ints) -> None:
         """Be told which samples are read next, in this order; any shape."""
-        if self._plain is not None:
-            return
-        for part, _, own in self._by_part(indices.ravel()):
+        if self._ends is not None:
+            self._ends.expect(indices)
+        for part, _, own in self._by_part(indices.ravel()) if self._plain is None else ():
             if isinstance(part.ordered, Foresighted):
                 part.ordered.expect(own)
 
@@ -194,6 +187,9 @@ class MixtureNode:
         numbers = {name: number for number, name in enumerate(self.parts)}
         self._numbers = np.array([numbers.get(name, -1) for name in plan.names], np.int64)
         self._ids = self._numbers.astype(np.int32)
+        self._ends: Foresight[RowEnds] | None = None
+        if self._plain is not None and all(part.ends_in for part in self.parts.values()):
+            self._ends = Foresight(self._ends_in, partial(EndsAhead, self._plain.seq_len))
         if self._plain is not None:  # where in its stream an index begins, but for index * stride
             self._shifts = self._plain.firsts[self._numbers] - self._borders[:-1] * self._plain.stride
 
@@ -222,7 +218,12 @@ class MixtureNode:
 
     def _read_plain(self, indices: Ints, plain: PlainRows) -> SourceRows:
         starts = indices * plain.stride + self._shifts[self._sources(indices)]
-        return plain.maps.rows(starts, plain.seq_len + 1)
+        rows = plain.maps.rows(starts, plain.seq_len + 1)
+        return rows if self._ends is None else DocumentRows(rows, self._ends.of(indices))
+
+    def _ends_in(self, indices: Ints) -> RowEnds:
+        found = [(part.ends_in(own), group) for part, group, own in self._by_part(indices) if part.ends_in]
+        return joined_ends(*zip(*found, strict=True))
 
     def _read_parts(self, indices: Ints) -> SourceRows:
         """Return rows that each source has read in one call."""

@@ -16,7 +16,7 @@ from tdstream.nodes.mixture import MixtureNode, Part
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.sources.chain import Chain, Cut, shard_chain
 from tdstream.sources.kinds import is_path
-from tdstream.sources.together import joint_orders, plain_rows
+from tdstream.sources.together import ends_of, joint_orders, plain_rows
 from tdstream.views import View
 
 logger = logging.getLogger(__name__)
@@ -73,13 +73,14 @@ def mixture_node(
 
 
 def _part(name: str, chain: Chain, max_epochs: int) -> Part:
-    source, _, permutation = chain
+    source, reader, permutation = chain
     return Part(
         name=name,
         source=source,
         ordered=permutation,
         dtype=cast("ShardSource", source).dtype,
         fingerprint=_fingerprint(chain[:-1]),
+        ends_in=ends_of(reader),
         max_epochs=max_epochs,
     )
 

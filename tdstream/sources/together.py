@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tdstream.corpus.joined_maps import JoinedMaps
 from tdstream.corpus.shard_maps import ShardMaps
 from tdstream.joint_order import JointOrder
 from tdstream.node import ReaderNode
+from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
-from tdstream.nodes.mixture import PlainRows
 from tdstream.nodes.sample_range import SampleRange
+from tdstream.plain_rows import PlainRows
+from tdstream.rows import RowEnds
+
+Ints = NDArray[np.int64]
 
 
 def joint_orders(ordered: Sequence[EpochPermutation]) -> JointOrder | None:
@@ -44,4 +50,17 @@ def _plain(reader: ReaderNode) -> tuple[MemmapReader, int] | None:
     if isinstance(reader, SampleRange):
         within = _plain(reader.upstream)
         return None if within is None else (within[0], within[1] + reader.first)
-    return (reader, 0) if isinstance(reader, MemmapReader) else None
+    inner = reader.upstream if isinstance(reader, DocumentMarks) else reader
+    return (inner, 0) if isinstance(inner, MemmapReader) else None
+
+
+def ends_of(reader: ReaderNode) -> Callable[[Ints], RowEnds] | None:
+    """Return what says where documents end in a reader's samples; None where that is not asked."""
+    if isinstance(reader, SampleRange):
+        within = ends_of(reader.upstream)
+        return within and partial(_shifted, within, reader.first)
+    return reader.ends_in if isinstance(reader, DocumentMarks) else None
+
+
+def _shifted(within: Callable[[Ints], RowEnds], first: int, indices: Ints) -> RowEnds:
+    return within(indices + first)

@@ -80,3 +80,31 @@ def test_sources_that_know_documents_are_mixed(tmp_path: Path, name: str) -> Non
         assert log == list(itertools.islice(order, len(log)))
         assert len(log) == (40 + 90 + 9, 40 + 30 + 18)[source]
     assert len(kinds[1].starts) < len(reading.log[1])
+
+
+def test_parts_know_their_documents(tmp_path: Path) -> None:
+    """A range of each source's samples says of documents what the sources say alone, in every batch."""
+    kinds = [KINDS["documents"], smaller(KINDS["documents"], FEW["documents"])]
+    sources = {str(number): kind.write(tmp_path / str(number)) for number, kind in enumerate(kinds)}
+    options: dict[str, Any] = {"seq_len": SEQ_LEN, "documents": True, "samples": slice(2, 9)}
+    alone = {}
+    for name, source in sources.items():
+        for batch in tdstream.loader(source, batch_size=1, **options):
+            (row,) = batch["input_ids"].tolist()
+            alone[(name, *row)] = batch["document_ids"].tolist()[0], batch["position_ids"].tolist()[0]
+    assert len({tuple(ids) for ids, _ in alone.values()}) > 1
+    mixture = {name: (source, 1) for name, source in sources.items()}
+    loader = tdstream.loader(mixture, batch_size=3, shuffle=True, source_id=True, **options)
+    assert loader._pipeline.mixture is not None
+    assert loader._pipeline.mixture._ends is not None
+    seen = set()
+    for _ in range(3):
+        for batch in loader:
+            said = listed(batch)
+            rows = zip(
+                said["source_id"], said["input_ids"], said["document_ids"], said["position_ids"], strict=True
+            )
+            for source, row, ids, positions in rows:
+                assert (ids, positions) == alone[(str(source), *row)]
+                seen.add((str(source), *row))
+    assert seen == set(alone)
