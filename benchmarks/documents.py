@@ -9,7 +9,8 @@ plan         cut="pack" over 4 million documents, from their ends in memory to a
 build        cut="document" over the same documents: what counting their windows takes
 scan         end-of-text tokens of a corpus without an index
 throughput   tdstream.loader(...) with documents=True and with each cut against a plain one, shuffled, from a
-             warm page cache, in CPU time: alone, and with a step of about 5 ms after each batch
+             warm page cache, in CPU time: alone, beside a plain one and arrays of the fields' size that are
+             filled with one number, and with a step of about 5 ms after each batch
 
 Targets: 5 million documents planned per minute, padding at most 1 %, throughput / plain at least 0.80.
 """
@@ -19,10 +20,11 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measuring import alternate, endless, options, rate, table, timed
@@ -94,6 +96,14 @@ def plans(documents: int, place: Path | None) -> None:
     print(f'build of cut="document", T=2048: {seconds / documents * 1e9:.0f} ns per document')
 
 
+FIELDS = {
+    "the mask": (np.int64,),
+    "ids, positions": (np.int32, np.int64),
+    "all three": (np.int64, np.int32, np.int64),
+}
+"""The fields that are as large as a batch: of cut="document", of documents=True, and of both."""
+
+
 class _Tokens:
     """Stands for a stream that is not read."""
 
@@ -119,6 +129,14 @@ def with_step(loader: tdstream.Loader, step: Callable[[], object]) -> Iterator[o
         yield step()
 
 
+def with_fields(
+    loader: tdstream.Loader, dtypes: Sequence[type], shape: tuple[int, int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield arrays filled with one number, one for each batch: what more fields cost at the least."""
+    for _ in endless(lambda: loader):
+        yield [np.full(shape, 1, dtype) for dtype in dtypes]
+
+
 def throughput(directory: Path, batch_size: int, seq_len: int, rounds: int, title: str) -> None:
     """Print a table of all kinds of loaders, and one with steps."""
     kinds = {
@@ -133,6 +151,9 @@ def throughput(directory: Path, batch_size: int, seq_len: int, rounds: int, titl
         name: partial(rate, endless(partial(make, **kind)), seconds=0.05, clock=time.process_time)
         for name, kind in kinds.items()
     }
+    for name, dtypes in FIELDS.items():
+        bound = with_fields(make(), dtypes, (batch_size, seq_len))
+        alone[f"plain, and {name} filled"] = partial(rate, bound, seconds=0.05, clock=time.process_time)
     table(f"{title}, alone", alternate(alone, rounds), "Mtok/s", ["plain"], batch_size * seq_len / 1e6)
     step = small_step()
     stepped = {

@@ -13,6 +13,7 @@ from torch import Tensor
 from tdstream.batch import Batch, PackedBatch
 from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.errors import ConfigError
+from tdstream.heap import keep_freed_memory
 from tdstream.node import Rows
 from tdstream.row_segments import Segments
 from tdstream.rows import AnyRows, DocumentRows, MarkedRows, SourcedRows
@@ -43,6 +44,7 @@ class Collate(Compared):
         if labels not in LABELS:
             raise ConfigError(f'labels must be "next" or "same", got {labels!r}.')
         self.batched, self.labels, self.documents = batched, labels, documents
+        keep_freed_memory()  # it is inherited by workers, and met where their batches arrive
 
     def __repr__(self) -> str:
         return f"Collate({'batches' if self.batched else 'samples'})"
