@@ -131,3 +131,17 @@ def test_an_order_that_was_released_stays() -> None:
     sources, before = Interleaving(np.array([5, 3, 3])).at(np.arange(2994, 3006), 77)
     assert sources.tolist() == [2, 0, 0, 1, 2, 0, 0, 1, 2, 0, 0, 1]
     assert before.tolist() == [816, 1361, 1362, 817, 817, 1363, 1364, 818, 818, 1365, 1366, 819]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_has_enough_first_and_last_is_known(seed: int) -> None:
+    """The places after which the first source, and all, have what they need are those of going through."""
+    dice = np.random.default_rng(seed)
+    for _ in range(20):
+        weights = dice.integers(1, 99, dice.integers(2, 7))
+        needs = dice.integers(1, 200, len(weights))
+        interleaving = Interleaving(weights)
+        sources, _ = interleaving.at(np.arange(int(200 * weights.sum() / weights.min()) + 3000))
+        ends = [int(np.flatnonzero(sources == source)[need - 1]) + 1 for source, need in enumerate(needs)]
+        assert interleaving.first(needs) == min(ends)
+        assert interleaving.last(needs) == max(ends)
