@@ -11,16 +11,14 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from tdstream.batch import Batch
 from tdstream.checks import whole
 from tdstream.device import Transfer
-from tdstream.errors import StateError
 from tdstream.quirks import begin_stateful, hook_sampler
 from tdstream.state import STATE_KEY, STATE_VERSION, unseal
 from tdstream.streams.pipeline import StreamPipeline
-from tdstream.streams.state import NO_LENGTH, refuse_geometry
+from tdstream.streams.state import NO_LENGTH, refuse_cut, refuse_geometry, stream_states
 from tdstream.streams.turn import Turn
 from tdstream.totals import TotalHint
 
 _PART = "stream"
-_STANDS = ("before", "in", "behind")
 
 
 class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
@@ -115,11 +113,7 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         nodes = unseal(state_dict)
         self._pipeline.compare(nodes)
         place = nodes[_PART]
-        if place.get("stands") not in _STANDS or not isinstance(place.get("loader"), dict):
-            raise StateError(
-                "the state is none of a tdstream.loader over a live stream, or was cut. Load what its "
-                "state_dict() returned, on the rank that saved it."
-            )
+        refuse_cut(state_dict, place)
         refuse_geometry(place, self._geometry())
         self._drop()
         self._turn += 1
@@ -144,7 +138,7 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
             done = self.batches_done if self._stands == "in" and self._chosen is None else 0
             # Of several streams each leaves out a rest of its own, and all end with the first.
             return TotalHint(kind="counted" if alone else "estimate", total=counted, done=done)
-        return self._pipeline.hint_of(list(_stream_states(self._loader_state())))
+        return self._pipeline.hint_of(list(stream_states(self._loader_state())))
 
     def _geometry(self) -> dict[str, int]:
         topology = self._pipeline.topology
@@ -230,13 +224,3 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         """Let StatefulDataLoader's iterator go, and with it the workers."""
         self._batches = iter(())
         super().load_state_dict({})
-
-
-def _stream_states(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the states of a rank's streams from StatefulDataLoader's state."""
-    if isinstance(value, dict):
-        if STATE_KEY in value:
-            yield value
-        else:
-            for inner in value.values():
-                yield from _stream_states(inner)

@@ -14,6 +14,7 @@ from tdstream.state import STATE_KEY, STATE_VERSION, unseal
 _SNAPSHOT = "_snapshot"  # names inside StatefulDataLoader's state, which has no interface to ask
 _FETCHER = "fetcher_state"
 _ITERATOR = "dataset_iter_state"
+_LIVE = "stream"  # what only states of live streams have
 _CUT = "this StatefulDataLoader's state was not made over a tdstream pipeline, or was cut."
 
 
@@ -69,6 +70,7 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
             "state, of one rank and its workers. Pass tdstream.position_of(state) instead."
         )
     nodes = unseal(state)
+    _refuse_live(nodes)
     epoch, position = state.get("epoch"), state.get("position")
     if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
         raise StateError(
@@ -117,8 +119,11 @@ def _portable(snapshot: dict[str, Any]) -> dict[str, Any]:
     if STATE_KEY in snapshot and "position" in snapshot:
         open_portable(snapshot)
         return snapshot
+    if STATE_KEY in snapshot:
+        _refuse_live(unseal(snapshot))
     stream, batches = _stream_of(snapshot)
     nodes = unseal(stream)
+    _refuse_live(nodes)
     cursor = nodes.get("splitter", {})
     if cursor.get("batch_size") == 0:
         raise StateError(
@@ -134,6 +139,15 @@ def _portable(snapshot: dict[str, Any]) -> dict[str, Any]:
         raise StateError(_CUT) from None
     identities = {name: dict(part) for name, part in nodes.items() if name != "splitter"}
     return portable_state(epoch, position, identities, dealing)
+
+
+def _refuse_live(nodes: dict[str, dict[str, Any]]) -> None:
+    if _LIVE in nodes:
+        raise StateError(
+            "this is the state of a live stream: it counts what one rank read of text that is tokenized on "
+            "the fly, and has no position in a global order. Load it into a loader over the same stream, on "
+            "the rank that saved it; text with cache_dir=... has states that go everywhere."
+        )
 
 
 def _stream_of(snapshot: dict[str, Any]) -> tuple[dict[str, Any], int]:

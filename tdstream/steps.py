@@ -6,6 +6,7 @@ import math
 from collections.abc import Sized
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
@@ -41,9 +42,17 @@ class Steps:
         Raises:
             ConfigError: If it is something else.
         """
-        if not 0 <= ratio <= 1:
-            raise ConfigError(f"the warm-up's ratio must be 0 to 1, got {ratio!r}.")
-        return math.ceil(self.total * Fraction(str(ratio)))  # as written: 0.07 of 100 is 7, not 8
+        return math.ceil(self.total * _share(ratio))
+
+
+def _share(ratio: Any) -> Fraction:
+    try:
+        fits = not isinstance(ratio, bool) and 0 <= ratio <= 1
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ConfigError(f"the warm-up's ratio must be a number from 0 to 1, got {ratio!r}.")
+    return Fraction(str(ratio))  # as written: 0.07 of 100 is 7, not 8
 
 
 def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:

@@ -40,10 +40,10 @@ def test_warm_up_is_a_share_of_all_steps_rounded_up(ratio, steps):
     assert tdstream.steps(50, 2).warmup_steps(ratio) == steps
 
 
-@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan"), "0.1", None, True])
 def test_a_ratio_is_0_to_1(ratio):
     """Anything else is refused."""
-    with pytest.raises(tdstream.ConfigError, match="0 to 1"):
+    with pytest.raises(tdstream.ConfigError, match="from 0 to 1"):
         tdstream.steps(50, 2).warmup_steps(ratio)
 
 

@@ -53,6 +53,12 @@ class ShardSource:
         if not isinstance(data_dir, (str, os.PathLike)):
             raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
         self.directory = Path(data_dir).absolute()  # shards are opened later, maybe after a chdir
+        if self.directory.is_file():
+            raise CorpusNotFoundError(
+                f"{self.directory} is a file; a corpus is a directory with {META_FILE} and token shards. If "
+                f"it holds text, make one of it: tokenizer=... and cache_dir=..., or tdstream prepare "
+                f"--dataset {self.directory}"
+            )
         if not self.directory.is_dir():
             raise CorpusNotFoundError(
                 f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "

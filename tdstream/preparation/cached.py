@@ -14,6 +14,7 @@ from typing import Any
 
 from tdstream.corpus.locks import is_locked, take_lock
 from tdstream.corpus.meta import META_FILE
+from tdstream.corpus.output import explain_os_errors
 from tdstream.errors import OutputError, TdstreamError
 from tdstream.preparation.engine import Inputs, prepare_corpus
 from tdstream.preparation.identity import identity_of
@@ -57,8 +58,9 @@ def cached_corpus(
     begun = said = time.monotonic()
     while not (corpus / META_FILE).exists():
         now = time.monotonic()
-        waits = not goes_first and now - begun < _GRACE_SECONDS and not is_locked(lock)
-        descriptor = None if waits else _locked(lock, corpus)
+        with explain_os_errors(cache_dir):
+            waits = not goes_first and now - begun < _GRACE_SECONDS and not is_locked(lock)
+            descriptor = None if waits else _locked(lock, corpus)
         if descriptor is not None:
             try:
                 _prepare(replace(options, output_path=corpus, resume=True), inputs, observe())

@@ -34,8 +34,7 @@ def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet
         SourceError: If a record holds no text.
         CorpusError: If there is not enough text for one sample.
     """
-    # A map-style dataset gives its records fastest as a stream.
-    records = records_of(source.to_iterable_dataset() if is_dataset(source, "Dataset") else source)
+    records = records_of(_quickest(source))
     tokens = TextTokens(TextSource(records, text_field=text.text_field), tokenize, quiet=quiet)
     reader = part(_reader(tokens, tokenize, cut), cut)
     return tokens, reader, ordered(reader, cut)
@@ -44,6 +43,13 @@ def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet
 def memory_tokenizer(text: Text, cut: Cut) -> Tokenize:
     """Return what makes tokens of the text."""
     return tokenize_with(text.tokenizer, encoder=text.encoder, strips=cut.cut == "document")
+
+
+def _quickest(source: Any) -> Any:
+    """Return what gives the same records; a dataset does it fastest as a stream, which takes no format."""
+    if not is_dataset(source, "Dataset") or source.format["type"] == "custom":  # a transform changes texts
+        return source
+    return source.with_format(None).to_iterable_dataset()
 
 
 def _reader(tokens: TextTokens, tokenize: Tokenize, cut: Cut) -> ReaderNode:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
-from tdstream.errors import GeometryError, SourceError
-from tdstream.state import differences
+from tdstream.checks import LARGEST
+from tdstream.errors import GeometryError, SourceError, StateError
+from tdstream.state import STATE_KEY, differences
 from tdstream.totals import TotalHint
 
 logger = logging.getLogger(__name__)
@@ -14,11 +16,44 @@ logger = logging.getLogger(__name__)
 CURSOR = "stream"
 """The part of a state that is no node's identity."""
 GEOMETRY = ("batch_size", "dp_rank", "dp_world_size", "worker", "num_workers")
+STANDS = ("before", "in", "behind")
+"""Where in its epoch a loader can stand."""
 NO_LENGTH = (
     "a live stream has no length: how many batches its text gives is known when all of it was tokenized. "
     "tdstream.count(source, tokenizer, ...) counts them once, tdstream.progress shows how far it is by "
     'documents or by an estimate, and with cache_dir=... (or kind="memory" for a list) the length is exact.'
 )
+
+
+def refuse_cut(state: dict[str, Any], place: dict[str, Any]) -> None:
+    """Refuse a loader's state that does not say where it stands, and each of its streams.
+
+    Args:
+        state: It.
+        place: Its part that is no node's identity.
+
+    Raises:
+        StateError: If it does not.
+    """
+    numbers = [state.get("epoch"), *(place.get(name) for name in ("batches_done", "step", "num_workers"))]
+    counts = all(isinstance(number, int) and 0 <= number <= LARGEST for number in numbers)
+    loader, stands = place.get("loader"), place.get("stands")
+    fits = counts and stands in STANDS and isinstance(loader, dict)
+    if not fits or (stands == "in" and len(list(stream_states(loader))) != max(place["num_workers"], 1)):
+        raise StateError(
+            "the state is none of a tdstream.loader over a live stream, or was cut. Load what its "
+            "state_dict() returned, on the rank that saved it."
+        )
+
+
+def stream_states(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the states of a rank's streams from StatefulDataLoader's state."""
+    if isinstance(value, dict):
+        if STATE_KEY in value:
+            yield value
+        else:
+            for inner in value.values():
+                yield from stream_states(inner)
 
 
 def refuse_geometry(saved: dict[str, Any], current: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ class TextSource:
         """Yield the texts that a stream reads, from a place on, of so many records at a time.
 
         Raises:
-            SourceError: If a record holds no text, or reading failed again and again.
+            SourceError: If a record holds no text, or none in Unicode, or reading failed again and again.
         """
         reading = _Reading(self.records.share(stream, num_streams), epoch, begin, block_records)
         while True:
@@ -75,14 +75,19 @@ class TextSource:
         return differences(self.name, saved, self.state_dict())
 
     def _text(self, record: Any, number: int) -> str:
-        if isinstance(record, str):
-            return record
-        text = record.get(self.text_field) if isinstance(record, Mapping) else None
-        if text is None:
-            text = _deep_text(record, self.text_field)
+        text = record if isinstance(record, str) else self._field(record)
         if not isinstance(text, str):
             raise SourceError(_no_text(record, text, self.text_field, number))
+        if not _is_unicode(text):
+            raise SourceError(
+                f"record {number:,} of a stream holds half of a surrogate pair, which stands for no "
+                f"character and which no tokenizer takes. Repair it, or leave such records out of the source."
+            )
         return text
+
+    def _field(self, record: Any) -> Any:
+        text = record.get(self.text_field) if isinstance(record, Mapping) else None
+        return _deep_text(record, self.text_field) if text is None else text
 
 
 class _Reading:
@@ -103,6 +108,17 @@ class _Reading:
         block = next(opened, None)
         self._opened, self.place = opened, opened.place()
         return block
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text has an encoding in UTF-8, which half of a surrogate pair has not."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _deep_text(record: Any, text_field: str) -> Any:

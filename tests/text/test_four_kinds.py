@@ -30,7 +30,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 from helpers_text import train_tokenizer
 from tdstream.corpus.locks import is_locked, take_lock
-from tdstream.errors import SourceError, StateError
+from tdstream.errors import OutputError, SourceError, StateError
 from tdstream.preparation import cached
 from tdstream.text.tokenize import Tokenize
 
@@ -213,6 +213,21 @@ def test_a_long_tokenization_shows_a_bar(tokenizer_dir, monkeypatch, capfd):
     assert "/400" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("format_", [("numpy", {"columns": ["text"]}), ("torch", {"device": "cpu"})])
+@pytest.mark.parametrize("transformed", [False, True])
+def test_a_dataset_in_memory_may_have_a_format_or_a_transform(tokenizer_dir, format_, transformed):
+    """A format leaves texts as they are; a transform decides what they are."""
+    dataset = datasets.Dataset.from_dict({"text": TEXTS, "number": range(len(TEXTS))}).with_format(
+        format_[0], **format_[1]
+    )
+    texts = TEXTS
+    if transformed:
+        dataset = dataset.with_transform(lambda rows: {"text": [f"{text} w7" for text in rows["text"]]})
+        texts = [f"{text} w7" for text in TEXTS]
+    pipe = tdstream.build(dataset, tokenizer=tokenizer_dir, seq_len=SEQ_LEN, batch_size=1)
+    assert rows_of(pipe) == [row[:-1] for row in joined_rows(texts)]
+
+
 def test_bad_records_of_a_list(tokenizer_dir):
     """A record without text is named."""
     with pytest.raises(SourceError, match="record 1 of a stream has no field 'text'"):
@@ -266,6 +281,16 @@ def test_who_has_prepared_or_failed_holds_no_lock(tokenizer_dir):
         locks = list(Path("cache").glob(".*"))
         assert len(locks) == 1
         assert not is_locked(locks[0])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_cache_dir_that_cannot_be_written(tokenizer_dir, rank):
+    """It is said in a sentence, by rank 0 and by those that wait for it."""
+    Path("file").touch()
+    ranks = {"dp_rank": rank, "dp_world_size": 2}
+    for place in ("file", "file/below"):
+        with pytest.raises(OutputError, match=r"cannot be a directory: .* is a file"):
+            tdstream.build(TEXTS, tokenizer=tokenizer_dir, cache_dir=place, seq_len=SEQ_LEN, **ranks)
 
 
 RANK = """

@@ -104,6 +104,14 @@ def test_a_name_is_no_corpus():
         tdstream.build("org/name")
 
 
+def test_a_file_of_text_is_no_corpus(tokenizer_dir, tmp_path):
+    """The sentence says what to do with it, and does not name it as the place of a corpus."""
+    text = tmp_path / "texts.jsonl"
+    text.write_text("{}")
+    with pytest.raises(CorpusNotFoundError, match=r"is a file.*cache_dir=.*--dataset \S*/texts\.jsonl$"):
+        tdstream.build(text, tokenizer=tokenizer_dir)
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "error"), [(None, ConfigError), ("no/where/at/all", TokenizerError), (7, TokenizerError)]
 )

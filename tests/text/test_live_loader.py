@@ -7,9 +7,10 @@ from itertools import islice
 import datasets
 import pytest
 from helpers_stream import BATCH_SIZE, SEQ_LEN, ids_of, joined_rows, some_texts, through_file
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
-from tdstream.errors import StaleIteratorError
+from tdstream.errors import StaleIteratorError, StateError
 from tdstream.totals import hint_of
 
 TEXTS = some_texts(200)
@@ -102,6 +103,48 @@ def test_saving_without_a_step_between(tokenizer_dir, epochs):
     assert again.state_dict() == state
     again.load_state_dict(begin)
     assert batches(again) == epochs[0]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"epoch": None},
+        {"epoch": -1},
+        {"batches_done": None},
+        {"step": "3"},
+        {"stands": "nowhere"},
+        {"loader": {}},
+        {"loader": {"_num_yielded": 3}},
+        {"num_workers": None},
+    ],
+)
+def test_a_state_that_was_cut_changes_nothing(tokenizer_dir, epochs, cut):
+    """It is refused before anything is loaded: the loop that runs goes on."""
+    run = loader(tokenizer_dir)
+    iterator = iter(run)
+    begun = batches(iterator, 3)
+    state = run.state_dict()
+    place = {**state["nodes"]["stream"], **{name: value for name, value in cut.items() if name != "epoch"}}
+    changed = {**state, **{name: cut[name] for name in cut if name == "epoch"}}
+    with pytest.raises(StateError, match="was cut"):
+        run.load_state_dict({**changed, "nodes": {**state["nodes"], "stream": place}})
+    assert begun + batches(iterator) == epochs[0]
+
+
+def test_elsewhere_a_live_state_is_called_by_its_name(tokenizer_dir):
+    """A loader of another kind, and position_of, say that it is of a live stream."""
+    run = loader(tokenizer_dir)
+    batches(iter(run), 3)
+    bare = StatefulDataLoader(run.dataset)
+    batches(iter(bare), 3)
+    memory = tdstream.loader(list(TEXTS), tokenizer=tokenizer_dir, seq_len=SEQ_LEN, batch_size=BATCH_SIZE)
+    for refuses, state in (
+        (memory.load_state_dict, run.state_dict()),
+        (tdstream.position_of, {"loader": run.state_dict()}),
+        (tdstream.position_of, bare.state_dict()),
+    ):
+        with pytest.raises(StateError, match=r"state of a live stream.*cache_dir="):
+            refuses(state)
 
 
 def test_overtaken_iterators_are_stale(tokenizer_dir):

@@ -43,6 +43,8 @@ def test_fields_are_joined():
         ({"text": 7}, "field 'text' of record 1 of a stream is of type int"),
         ({"text": None}, "field 'text' of record 1 of a stream is of type NoneType"),
         (b"bytes", "record 1 of a stream is of type bytes"),
+        ("half \ud800", "record 1 of a stream holds half of a surrogate pair"),
+        ({"text": "half \udfff"}, "record 1 of a stream holds half of a surrogate pair"),
     ],
 )
 def test_a_record_without_text_is_named(record, message):
