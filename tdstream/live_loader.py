@@ -68,6 +68,10 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         self._turn += 1
         return Turn(self._turn, lambda: self._turn, self._begin, self._next)
 
+    def __bool__(self) -> bool:
+        """Be true: to ask is no reason to refuse."""
+        return True
+
     def __len__(self) -> int:
         """Refuse: only reading tells.
 

@@ -71,6 +71,10 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         """Return an iterator over one epoch, or its rest; it begins when its first batch is asked for."""
         return Handout(self._journey, self._open)
 
+    def __bool__(self) -> bool:
+        """Be true: to ask is no reason to tokenize."""
+        return True
+
     def __len__(self) -> int:
         """Batches of this epoch on this rank, equal on all ranks; after a load, those before it included."""
         return self._journey.num_batches

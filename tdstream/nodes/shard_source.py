@@ -117,7 +117,7 @@ class ShardSource:
         for file, old, new in zip(self.files, was, now, strict=False):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
-        return [f"{self.name}: the sizes of the {saved.get('num_shards', 0)} shards differ"]
+        return [f"{self.name}: the sizes of the shards differ"]
 
     def _describe(self, content: str) -> dict[str, Any]:
         sizes = np.diff(self.offsets)

@@ -40,6 +40,10 @@ class LazyPipeline(IterableDataset[dict[str, Tensor]]):
         """Open one pass over the next epoch."""
         return iter(self.made)
 
+    def __bool__(self) -> bool:
+        """Be true: to ask is no reason to tokenize."""
+        return True
+
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""
         return len(self.made)

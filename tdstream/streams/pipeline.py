@@ -84,6 +84,10 @@ class StreamPipeline(IterableDataset[dict[str, Tensor]]):
         self._running = weakref.ref(iterator)
         return iterator
 
+    def __bool__(self) -> bool:
+        """Be true: to ask is no reason to refuse."""
+        return True
+
     def __len__(self) -> int:
         """Refuse: only reading tells.
 

@@ -209,7 +209,7 @@ def test_many_sizes_make_a_small_state(make_corpus):
     many = ShardSource(make_corpus(*range(1, 200), name="many"))
     swapped = ShardSource(make_corpus(2, 1, *range(3, 200), name="swapped"))
     assert len(json.dumps(many.state_dict())) < 400
-    with pytest.raises(StateError, match="the sizes of the 199 shards differ"):
+    with pytest.raises(StateError, match="the sizes of the shards differ"):
         swapped.load_state_dict(many.state_dict())
 
 

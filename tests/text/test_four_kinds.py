@@ -162,6 +162,7 @@ def calls(monkeypatch):
 def test_a_list_is_tokenized_once_and_when_it_is_needed(tokenizer_dir, calls):
     """Not by build, but by len() or the first iteration, in one pass; later epochs and lengths need none."""
     pipeline = build("list", TEXTS, tokenizer_dir)
+    assert pipeline  # a look whether it is there is no need
     assert calls == []
     assert len(pipeline) == len(joined_rows(TEXTS)) // BATCH_SIZE
     assert sum(calls) == len(TEXTS)
