@@ -149,7 +149,8 @@ def locate_step(
         shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}
     reader, _ = cut_of(nodes)
     if "cut" in reader:
-        place = by_documents(reader, shards, readers)
+        nameable = "mixture" not in nodes and "first_document" not in reader
+        place = by_documents(reader, shards, readers, nameable=nameable)
     else:
         plan = plan_of(nodes)  # without parts of sources, a mixture's state tells where their samples begin
         place = by_stride(reader, shards if plan is None or not plan.has_parts else None)

@@ -52,7 +52,11 @@ def by_stride(reader: dict[str, Any], shards: Mapping[str, Shards] | None) -> Pl
 
 
 def by_documents(
-    reader: dict[str, Any], shards: Mapping[str, Shards], readers: Mapping[str, Stretched] | None
+    reader: dict[str, Any],
+    shards: Mapping[str, Shards],
+    readers: Mapping[str, Stretched] | None,
+    *,
+    nameable: bool = True,
 ) -> Place:
     """Return where samples lie if documents decide that.
 
@@ -60,14 +64,16 @@ def by_documents(
         reader: The reader's identity.
         shards: Of each source by name, its shards.
         readers: Of each source, what tells where its samples lie.
+        nameable: Whether the command line can name the source: one corpus, or a range of its samples.
 
     Raises:
         ConfigError: If nobody tells.
     """
     if readers is None:
+        by_data = "Name the corpus with --data, or ask" if nameable else "Ask"
         raise ConfigError(
             f'samples of cut="{reader["cut"]}" begin where documents do, which the state does not tell. '
-            f"Name the corpus with --data, or ask loader.locate."
+            f"{by_data} loader.locate."
         )
 
     def place(name: str, index: int) -> tuple[int, tuple[Piece, ...]]:

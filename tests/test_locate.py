@@ -162,7 +162,7 @@ def test_the_command_locates_them_with_the_corpus(cut_loader, tmp_path, capsys):
     assert f"20 of {journey.lengths.num_samples(0) * 5:,} in this epoch" in capsys.readouterr().out
 
 
-def test_samples_of_mixtures_that_documents_decide_are_located(tmp_path, monkeypatch):
+def test_samples_of_mixtures_that_documents_decide_are_located(tmp_path, monkeypatch, capsys):
     """In their own source."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = write_indexed(tmp_path / "corpus", ENDS, 900, [333, 333, 400])
@@ -173,6 +173,33 @@ def test_samples_of_mixtures_that_documents_decide_are_located(tmp_path, monkeyp
             row = batch["input_ids"][number][batch["attention_mask"][number] == 1].tolist()
             assert tokens_of(sample)[: len(row)] == row
             assert sample.source == "ab"[int(batch["source_id"][number])]
+    (tmp_path / "state.json").write_text(json.dumps(loader.state_dict()))
+    assert main(["locate", "--state", str(tmp_path / "state.json"), "--step", "0"]) == 1
+    assert "the state does not tell. Ask loader.locate." in capsys.readouterr().err  # --data names one corpus
+
+
+@pytest.mark.parametrize("cut", ["document", "pack"])
+def test_the_command_says_that_a_part_by_documents_is_for_a_loader(tmp_path, monkeypatch, capsys, cut):
+    """The state does not tell where the part ends; nobody is sent to name the corpus in vain."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    corpus = write_indexed(tmp_path / "corpus", ENDS, 900, [333, 333, 400])
+    part = tdstream.split(corpus, [0.5, 0.5], by="documents")[1]
+    state = tdstream.loader(part, seq_len=5, batch_size=4, cut=cut).state_dict()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    where = ["locate", "--state", str(tmp_path / "state.json"), "--step", "0"]
+    assert main(where) == 1
+    assert "the state does not tell. Ask loader.locate." in capsys.readouterr().err
+    assert main([*where, "--data", str(corpus)]) == 1
+    assert "a part of a corpus's documents, and does not tell which is the last" in capsys.readouterr().err
+
+
+def test_the_command_prints_no_place_that_it_does_not_know(make_corpus, tmp_path, capsys):
+    """Of a mixture of parts of corpora the state tells samples, not tokens."""
+    part = tdstream.split(make_corpus(300), [0.5, 0.5])[1]
+    state = tdstream.loader({"a": (part, 1)}, seq_len=5, batch_size=1).state_dict()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    assert main(["locate", "--state", str(tmp_path / "state.json"), "--step", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["  rank 0  position 3  a  sample 3"]
 
 
 def test_a_sample_over_a_border_has_two_pieces(make_corpus):

@@ -13,7 +13,6 @@ from tdstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from tdstream.locate import Located, LocatedSample
-    from tdstream.sample_places import Piece
 
 
 def add_parser(commands: Any) -> None:
@@ -78,10 +77,16 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     """Return the reader of a corpus whose identity is in a state.
 
     Raises:
+        ConfigError: If the state is of a part by documents: it does not tell where that ends.
         StateError: If the corpus, or a part of it, was another.
     """
     from tdstream.sources.chain import Cut, shard_chain  # noqa: PLC0415 - imports torch
 
+    if "first_document" in saved:
+        raise ConfigError(
+            "the state is of a part of a corpus's documents, and does not tell which is the last: "
+            "build a loader over that part, load the state, and ask its locate."
+        )
     first = saved.get("first_sample")
     samples = None if first is None else slice(first, first + saved["samples"])
     names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
@@ -135,11 +140,6 @@ def _line(sample: LocatedSample) -> str:
         for p in sample.pieces
     )
     rank = f"rank {sample.rank}  " if sample.rank >= 0 else ""
-    first = f"tokens from {sample.first_token:,}"
+    first = f"  tokens from {sample.first_token:,}" * (sample.first_token >= 0)
     source = f"{sample.source}  " if sample.source else ""
-    return f"  {rank}position {sample.position:,}  {source}sample {sample.index:,}  {first}  {places}"
-
-
-def _place(piece: Piece) -> str:
-    document = f" (document {piece.document:,})" if piece.document >= 0 else ""
-    return f"{piece.shard} {piece.first:,}..{piece.first + piece.tokens - 1:,}{document}"
+    return f"  {rank}position {sample.position:,}  {source}sample {sample.index:,}{first}  {places}".rstrip()

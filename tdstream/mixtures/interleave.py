@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.checks import LARGEST
 from tdstream.mixtures.period import PERIOD, Word, shares
 from tdstream.mixtures.rotation import Rotation
 
@@ -103,7 +104,8 @@ class Interleaving:
         """Return the number of places after which the first source has had the places that it needs.
 
         Args:
-            needs: Of each source, [num_sources]; 0 of those that do not count. Nothing is exchanged.
+            needs: Of each source, [num_sources]; 0 of those that do not count. Nothing is exchanged. Where
+                it takes more than 2^62 places, that is returned.
         """
         return int(self._ends(needs, np.min, np.any).min())
 
@@ -130,6 +132,8 @@ class Interleaving:
 
         shares = (self.counts + self.rests / self.num_periods)[sources]
         guess = int(one(needs / shares))
+        if guess >= LARGEST // PERIOD:
+            return np.array([LARGEST])
         period = _smallest(lambda number: bool(enough(there(number + 1))), guess)
         here = np.flatnonzero(there(period + 1) & ~there(period))
         slots = self._slots(period, sources[here], needs[here] - 1 - counts[period][here])

@@ -5,6 +5,7 @@ This is enough to say where every sample of the run comes from, without opening 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdstream.checks import LARGEST
 from tdstream.errors import StateError
 from tdstream.mixtures.schedule import STOPS, Ints, Schedule, Stage
 from tdstream.mixtures.weights import Weights, whole_weights
@@ -123,7 +125,9 @@ class MixturePlan:
             elif now.fingerprint != was.fingerprint:
                 found.append(f"source {was.name} is another corpus, or cut in another way")
             if now.max_epochs != was.max_epochs:
-                found.append(f"max_epochs of {was.name} was {was.max_epochs or None}, is {now.max_epochs}")
+                found.append(
+                    f"max_epochs of {was.name} was {was.max_epochs or None}, is {now.max_epochs or None}"
+                )
         return found
 
     def changes(self, saved: MixturePlan) -> list[str]:
@@ -159,7 +163,9 @@ def _check(entries: Sequence[Entry], stages: Sequence[tuple[int, Weights]], stop
     starts = [start for start, _ in stages]
     if stop not in STOPS or not stages or starts[0] != 0 or sorted(set(starts)) != starts:
         raise ValueError("stages or stop cannot be")
-    if not all(weights and min(weights.values()) > 0 for _, weights in stages):
-        raise ValueError("a stage without sources, or a negative weight")
-    if not entries or min(entry.samples for entry in entries) < 1 or min(e.max_epochs for e in entries) < 0:
-        raise ValueError("a source without samples")
+    shares = [list(weights.values()) for _, weights in stages]
+    if not all(own and min(own) > 0 and max(own) < math.inf for own in shares):
+        raise ValueError("a stage without sources, or a weight that is none")
+    counts = [count for entry in entries for count in (entry.samples, entry.max_epochs + 1)]
+    if not counts or min(counts) < 1 or max(*counts, starts[-1]) > LARGEST:
+        raise ValueError("a source without samples, or a number above 2^62")

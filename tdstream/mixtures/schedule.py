@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.checks import LARGEST
+from tdstream.errors import ConfigError
 from tdstream.mixtures.interleave import Interleaving
 
 Ints = NDArray[np.int64]
@@ -83,14 +85,10 @@ class Schedule:
         seed: int | None,
     ) -> None:
         self.sizes, self.stages, self.stop, self.seed = np.array(sizes, np.int64), list(stages), stop, seed
-        default = np.iinfo(np.int64).max if stop == "all" else 1
-        self._limits = np.array(
-            [
-                min(size * (default if most is None else most), 2**62)
-                for size, most in zip(sizes, max_epochs, strict=True)
-            ],
-            np.int64,
-        )
+        default = LARGEST if stop == "all" else 1
+        pairs = zip(sizes, max_epochs, strict=True)
+        limits = [min(size * (most or default), LARGEST) for size, most in pairs]
+        self._limits = np.array(limits, np.int64)
         self._runs: list[_Run] = []
         self._interleavings: dict[bytes, Interleaving] = {}
 
@@ -169,7 +167,10 @@ class Schedule:
         while not self._runs or not _reaches(self._runs[-1], epoch):
             self._runs.append(self._next_run())
         firsts = [run.first for run in self._runs]
-        return self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
+        run = self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
+        if run.base + (epoch - run.first + 1) * run.epoch.length > LARGEST:
+            raise ConfigError(f"epoch {epoch:,} of a mixture would end behind 2^62 samples; choose another.")
+        return run
 
     def _next_run(self) -> _Run:
         first, base, used = 0, 0, np.zeros(len(self.sizes), np.int64)
@@ -193,6 +194,8 @@ class Schedule:
             segment = segment._replace(until=position + self._length(segment))
             stages = [stage.start - base for stage in self.stages if stage.start > base + position]
             position = min([segment.until, *stages])
+            if position >= LARGEST:
+                raise ConfigError("a mixture's epoch has 2^62 samples or more; choose a smaller max_epochs.")
             used = self._used_in(epoch, len(segments), segment, position)
             segments.append(segment)
         return _Epoch(position, used, segments, np.array([segment.start for segment in segments]))
@@ -212,10 +215,8 @@ class Schedule:
 
     def _length(self, segment: _Segment) -> int:
         """Return the samples until a source leaves or the epoch ends."""
-        present, interleaving, ends = segment.weights > 0, self._interleaving(segment), []
-        limited = present & (self._limits < 2**62)
-        if limited.any():
-            ends.append(interleaving.first(np.where(limited, self._limits - segment.used, 0)))
+        present, interleaving = segment.weights > 0, self._interleaving(segment)
+        ends = [interleaving.first(np.where(present, self._limits - segment.used, 0))]
         lacking = np.where(present, np.maximum(self.sizes - segment.used, 0), 0)
         if self.stop == "all" and lacking.any():
             ends.append(interleaving.last(lacking))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from collections import Counter
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 from helpers_corpus import write_corpus
 from tdstream.cli.main import main
+from tdstream.locate import journey_of
 from tdstream.mixtures.weights import whole_weights
 from tdstream.order import feistel_order
 
@@ -368,6 +370,7 @@ def test_other_tokenizers_are_refused(sources, caplog):
         ({"seq_len": 2}, "reader.seq_len was 3, is 2"),
         ({"stop": "all"}, "mixture.stop was 'first', is 'all'"),
         ({"max_epochs": 2}, "max_epochs of code was None, is 2"),
+        ({"max_epochs": {"web": 1}}, "max_epochs of web was None, is 1"),
     ],
 )
 def test_a_state_of_other_settings_is_refused(sources, change, message):
@@ -384,6 +387,9 @@ def test_a_state_of_other_settings_is_refused(sources, change, message):
     with pytest.raises(tdstream.StateError, match=message):
         other.load_state_dict(first.state_dict())
     assert (other.epoch, other.position) == (0, 0)
+    if "max_epochs" in change:
+        with pytest.raises(tdstream.StateError, match=r"max_epochs of \w+ was \d, is None"):
+            first.load_state_dict(other.state_dict())
 
 
 def test_another_corpus_under_the_same_name_is_refused(sources):
@@ -405,6 +411,10 @@ def test_another_corpus_under_the_same_name_is_refused(sources):
         {"sources": [["web", 0, "", 0]], "stages": [[0, [1]]]},
         {"sources": 3},
         {"stop": "soon"},
+        {"stages": [[0, [1, math.inf]]]},
+        {"stages": [[0, [1, 3]], [2**62 + 1, [3, 1]]]},
+        {"sources": [["code", 40, "", 0], ["web", 2**62 + 1, "", 0]]},
+        {"sources": [["code", 40, "", 0], ["web", 100, "", 2**62]]},
     ],
 )
 def test_a_damaged_state_is_refused(sources, damage):
@@ -414,6 +424,8 @@ def test_a_damaged_state_is_refused(sources, damage):
     state["nodes"]["mixture"].update(damage)
     with pytest.raises(tdstream.StateError, match="was cut or changed"):
         loader.load_state_dict(state)
+    with pytest.raises(tdstream.StateError, match="was cut or changed"):
+        journey_of(state)
 
 
 def test_the_state_is_small_and_files_stay_few(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tdstream.errors import ConfigError
 from tdstream.mixtures.schedule import STOPS, Schedule, Stage
 
 
@@ -118,6 +119,30 @@ def schedule(stop: str, max_epochs: list[int | None] | None = None, **options: A
 def test_lengths_are_known_and_exact(stop: str, max_epochs: list[int | None], length: int) -> None:
     """Each way to stop gives the length that follows from sizes and weights."""
     assert schedule(stop, max_epochs).num_samples(0) == length
+
+
+@pytest.mark.parametrize("stop", ["first", "drop"])
+@pytest.mark.parametrize("most", [2**56, 10**17, 2**62])
+def test_an_epoch_that_cannot_be_counted_is_refused(stop: str, most: int) -> None:
+    """2^62 samples are too many, whether a limit alone is that large, or the samples of all sources are."""
+    limits = [most, most * 3]  # used up together: the first source has three times as many
+    assert schedule(stop, [2**51, 3 * 2**51]).num_samples(0) == 2 * 60 * 2**51 - (stop == "first")
+    with pytest.raises(ConfigError, match="2\\^62 samples or more; choose a smaller max_epochs"):
+        schedule(stop, [min(limit, 2**62) for limit in limits]).num_samples(0)
+
+
+def test_a_limit_that_is_never_reached_is_none() -> None:
+    """Of sources that begin anew until all have been used up."""
+    assert schedule("all", [2**62, 2**62]).num_samples(0) == 119
+
+
+def test_an_epoch_too_far_away_is_refused() -> None:
+    """Its samples could not be numbered; the last one that can be is found."""
+    last = 2**62 // 40 - 1
+    _, numbers = schedule("first").at(np.arange(40), last)
+    assert sorted(numbers.tolist()) == sorted([*range(20 * last, 20 * (last + 1))] * 2)
+    with pytest.raises(ConfigError, match="would end behind 2\\^62 samples"):
+        schedule("first").at(np.arange(40), last + 1)
 
 
 def test_a_thousand_epochs_in_one_stage_are_one_run() -> None:
