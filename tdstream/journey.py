@@ -79,6 +79,12 @@ class Journey:
         return 0 if self.complete or self._empty else self.left_at(self._place, self.global_batch)
 
     @property
+    def leads_nowhere(self) -> bool:
+        """Whether this is the beginning of an epoch without a batch, and no later one has any."""
+        ahead = advance(self.lengths, self._place, 0, self.global_batch, wrap=self.wrap)
+        return self._place[1] == 0 and self.left == 0 and ahead == self._place
+
+    @property
     def num_batches(self) -> int:
         """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
         following = (self._next_place()[0], 0)

@@ -18,6 +18,7 @@ from tdstream.mixture_stats import mixture_stats
 from tdstream.pipeline import Pipeline
 from tdstream.portable import dealing_of, legs_of, open_portable, portable_state
 from tdstream.quirks import begin_stateful, hook_sampler
+from tdstream.topology import current_worker
 from tdstream.totals import TotalHint
 
 
@@ -193,6 +194,8 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         failed = self._journey.failed
         epoch, position = self._journey.resume() if again else self._journey.begin()
         self._begun = self._pipeline.begin_at(epoch, position)
+        if self._journey.leads_nowhere:
+            self._pipeline.splitter.begin(epoch, current_worker())  # which refuses it, if strict
         if self._journey.left == 0:
             return iter(())
         return self._transfer.begin(self._batches(fresh=failed or not self.persistent_workers))

@@ -64,7 +64,10 @@ def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> D
     counts = np.array([meta.chunk_documents[file] for file in files], np.int64)
     names = [ends_name(file) for file in files]
     check_sizes(directory, names, counts)
-    told = [f"{file} {meta.doc_index_checksums.get(file)}" for file in files]
+    told = [
+        f"{file} {meta.doc_index_checksums.get(file) or (directory / name).stat().st_mtime_ns}"
+        for file, name in zip(files, names, strict=True)
+    ]
     key = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
     return DocumentEnds(offsets, counts, EndsFiles(directory, names, counts), key=key)
 

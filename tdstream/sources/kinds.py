@@ -106,7 +106,9 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
         refuse_unfit(source)
     if kind != "corpus" and isinstance(source, Mapping):
         names = ", ".join(map(str, source)) or "nothing"
-        raise ConfigError(f"the source is a {type(source).__name__} with {names}; pass one of them.")
+        pair = next((part for part in source.values() if _is_listed_pair(part)), None)
+        hint = "" if pair is None else f" Of a mixture, a source and its weight are a tuple, not {pair!r}."
+        raise ConfigError(f"the source is a {type(source).__name__} with {names}; pass one of them.{hint}")
     if kind == "memory" and not hasattr(source, "__len__"):
         raise ConfigError(f'kind="memory" needs a list or a datasets.Dataset, got {type(source).__name__}.')
     if kind == "stream" and not (callable(source) or hasattr(source, "__iter__")):
@@ -131,3 +133,7 @@ def is_dataset(source: Any, name: str) -> bool:
     """Return whether a source is of a class of `datasets`, which is not imported for the question."""
     module = sys.modules.get("datasets")
     return module is not None and isinstance(source, getattr(module, name))
+
+
+def _is_listed_pair(part: Any) -> bool:
+    return isinstance(part, list) and len(part) == 2 and isinstance(part[1], (int, float))

@@ -163,6 +163,17 @@ def test_an_index_wins_over_end_of_text_tokens(tmp_path, scans):
     assert not (directory / ".tdstream").exists()
 
 
+def test_another_index_without_checksums_is_told_apart(tmp_path):
+    """What was made from the one, such as a plan of packed rows, is not taken for the other's."""
+    directory, keys = write_indexed(tmp_path / "corpus", [3, 8, 10], 12), []
+    source, file = ShardSource(directory), directory / "chunk_000000.ends"
+    for ends in ([3, 8, 10], [4, 8, 10]):
+        np.array(ends, "<i8").tofile(file)
+        os.utime(file, ns=(0, ends[0] * 10**9))
+        keys.append(corpus_ends(source.directory, source.files, source.offsets, source.dtype).key)
+    assert len(set(keys)) == 2
+
+
 def test_a_damaged_index_is_named(tmp_path):
     """One that is missing, and one that was cut."""
     directory = write_indexed(tmp_path / "indexed", [3, 6], 9, [4])

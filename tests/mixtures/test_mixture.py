@@ -452,3 +452,28 @@ def test_a_mixture_goes_to_another_process(sources):
     assert [samples(batch) for batch in copy] == first
     assert "web, code" in repr(copy)
     assert asdict(tdstream.loader(mixed(sources), batch_size=4, **OPTIONS).locate(0))["step"] == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_that_has_no_batch_any_more_is_refused(sources, workers):
+    """Where a stage's epochs are smaller than a global batch: no loop over nothing, again and again."""
+    few = tdstream.split(sources["code"], [0.05])[0]  # 2 samples
+    stages = [(0, {"web": 1}), (100, {"few": 1})]
+    mixture = tdstream.Mixture({"web": sources["web"], "few": few}, stages=stages)
+    loader = tdstream.loader(mixture, batch_size=4, num_workers=workers, **OPTIONS)
+    assert sum(1 for _ in loader) == 25
+    for _ in range(2):
+        with pytest.raises(tdstream.GeometryError, match="an epoch has 2 samples, fewer than the 4"):
+            next(iter(loader))
+    lenient = tdstream.loader(mixture, batch_size=4, num_workers=workers, strict=False, **OPTIONS)
+    lenient.load_state_dict(loader.state_dict())
+    assert list(lenient) == []
+
+
+def test_an_epoch_without_a_batch_on_the_way_is_passed(sources):
+    """Later ones have batches: the run goes on."""
+    few = tdstream.split(sources["code"], [0.05])[0]
+    stages = [(0, {"web": 1}), (100, {"few": 1}), (102, {"web": 1})]
+    mixture = tdstream.Mixture({"web": sources["web"], "few": few}, stages=stages)
+    loader = tdstream.loader(mixture, batch_size=4, **OPTIONS)
+    assert [sum(1 for _ in loader) for _ in range(4)] == [25, 0, 25, 25]

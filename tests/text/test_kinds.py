@@ -67,6 +67,7 @@ def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
         (lambda: iter(["a"]), {"kind": "memory"}, "needs a list or a datasets.Dataset, got function"),
         (7, {}, "a source is a corpus directory, .* got int"),
         (datasets.DatasetDict({"train": rows()}), {}, "DatasetDict with train; pass one of them"),
+        ({"web": ["data", 0.7]}, {}, r"a source and its weight are a tuple, not \['data', 0.7\]"),
         (rows().to_pandas(), {}, r"a DataFrame, .*tolist"),
         (rows().to_pandas(), {"cache_dir": "somewhere"}, r"a DataFrame, .*tolist"),
         (rows().to_pandas()["text"][::2], {}, r"a Series, .*tolist"),
