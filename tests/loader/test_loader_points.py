@@ -109,7 +109,7 @@ def test_asking_for_the_state_starts_nothing(setup: Geometry, counting: Path) ->
     loader.state_dict()
     loader.set_epoch(4)
     state = loader.state_dict()
-    assert set(multiprocessing.active_children()) == children
+    assert set(multiprocessing.active_children()) <= children
     assert (state["epoch"], state["position"]) == (4, 0)
     assert loop(loader) == truth(4)
 
@@ -214,13 +214,14 @@ def test_a_break_near_the_end_begins_the_epoch_again(setup: Geometry, left: int,
 @every_setup
 def test_set_epoch_is_obeyed(setup: Geometry, counting: Path) -> None:
     """Epochs 0, 5, 9 must be served as asked, and then 10; workers that live on must live on."""
+    before = set(multiprocessing.active_children())
     loader = make_loader(counting, setup)
     pids = []
     for epoch in (0, 5, 9):
         loader.set_epoch(epoch)
         iterator = iter(loader)
         found = take(iterator, 1)
-        pids.append({child.pid for child in multiprocessing.active_children()})
+        pids.append({child.pid for child in set(multiprocessing.active_children()) - before})
         found += loop(iterator)
         assert found == truth(epoch)
     assert loop(loader) == truth(10)
@@ -382,7 +383,7 @@ def test_twenty_epochs_and_reloads_leave_nothing_behind(counting: Path) -> None:
     after = usage()
     assert after[0] - before[0] < 8e6
     assert after[1] <= before[1] + 1  # 40 passes: what leaks would show tenfold
-    assert after[2] == before[2]
+    assert after[2] <= before[2]  # a worker of the test before may still have been ending
 
 
 def test_ranks_may_be_many(counting: Path) -> None:

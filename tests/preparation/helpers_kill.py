@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import datasets  # noqa: F401 - here, and not in each attempt
+
 from tdstream.errors import TdstreamError
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
