@@ -59,7 +59,7 @@ def main() -> None:
         content = torch.load(saved[-1], weights_only=True)
         loader.load_state_dict(content["loader"])
         step, epoch = content["step"], content["epoch"]
-    with (options.directory / f"log-{time.time_ns()}-{rank}.jsonl").open("w") as log:
+    with (options.directory / f"log-{time.time_ns()}-{rank}.jsonl").open("w", buffering=1) as log:
         for number in range(epoch, 2):
             for batch in loader:
                 dist.all_reduce(torch.ones(1))
