@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,12 @@ LONG_FILES = ("test_readme", "test_resume_demo", "test_loader_torchrun", "test_k
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that none of them is left for the end of a parallel run."""
     items.sort(key=lambda item: item.path.stem not in LONG_FILES)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of garbage collections, which in a forked worker would copy all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
