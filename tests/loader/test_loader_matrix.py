@@ -135,7 +135,7 @@ def test_the_cuts_are_places_of_their_own() -> None:
     assert len(GEOMETRIES) == 60
 
 
-@settings(deadline=None, max_examples=28)
+@settings(deadline=None, max_examples=20)
 @given(before=geometries, cut=st.sampled_from(CUTS), after=geometries, order=orders)
 def test_a_run_goes_on_under_another_geometry(
     counting: Path, before: Geometry, cut: str, after: Geometry, order: str
@@ -145,7 +145,7 @@ def test_a_run_goes_on_under_another_geometry(
     finish(counting, after, log, state, order)
 
 
-@settings(deadline=None, max_examples=16)
+@settings(deadline=None, max_examples=12)
 @given(
     chain=st.lists(geometries, min_size=3, max_size=4),
     cut=st.sampled_from(CUTS),
