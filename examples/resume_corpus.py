@@ -71,7 +71,7 @@ def _train_tokenizer(documents: list[str], directory: Path) -> None:
         show_progress=False,
     )
     bpe.train_from_iterator(documents, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=_END_OF_TEXT)  # type: ignore[no-untyped-call]
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=_END_OF_TEXT)  # type: ignore[no-untyped-call]  # transformers leaves it unannotated
     fast.save_pretrained(directory)
 
 

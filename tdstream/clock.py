@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tdstream.checks import whole
+from tdstream.shared_cells import shared
 
 # What the cells of the shared tensor mean.
 _NEXT = 0  # the epoch of the next pass, unless set_epoch() has something newer to say
@@ -48,7 +48,7 @@ class EpochClock:
     """The epoch of the next pass, shared by copies of itself in other processes."""
 
     def __init__(self) -> None:
-        self._cells = _shared(torch.zeros(_CELLS, dtype=torch.int64))
+        self._cells = shared(torch.zeros(_CELLS, dtype=torch.int64))
         self._at_start: list[int] | None = None
         _clocks.add(self)
 
@@ -116,15 +116,9 @@ class EpochClock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy by copy.deepcopy or plain pickle is a clock of its own, and must be shared anew.
-        self._cells = _shared(state["cells"])
+        self._cells = shared(state["cells"])
         self._at_start = state["at_start"]
         _clocks.add(self)
-
-
-def _shared(cells: Tensor) -> Tensor:
-    """Move a tensor to shared memory; one that is there stays where it is."""
-    shared: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    return shared
 
 
 def _epoch_of(cells: list[int]) -> int:

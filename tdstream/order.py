@@ -162,7 +162,7 @@ class Cells(NamedTuple):
         """Return those of some places."""
         if isinstance(self.size, np.uint64):
             return self
-        return Cells(*(part[places] for part in self))  # type: ignore[index]  # all three are arrays
+        return Cells(*(np.asarray(part)[places] for part in self))
 
 
 def walk(

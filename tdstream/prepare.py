@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tdstream.checks import whole
-from tdstream.corpus.staging import check_output
 from tdstream.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions, name_of
+from tdstream.preparation.place import check_place
 from tdstream.preparation.result import PrepareResult
 from tdstream.preparation.spelling import python_options
 
@@ -73,13 +73,7 @@ def prepare(
         output_path=Path(output_path),
     )
     with python_options():
-        check_output(
-            asked.output_path,
-            overwrite=asked.overwrite,
-            resume=asked.resume,
-            task=asked.task,
-            append=asked.append,
-        )
+        check_place(asked)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import Inputs, prepare_corpus  # noqa: PLC0415

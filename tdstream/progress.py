@@ -124,7 +124,7 @@ class Progress(_Tqdm):
         shown["postfix"] = ", ".join(part for part in (str(self.postfix or ""), *self._own_postfix()) if part)
         return shown
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]  # tqdm returns it, its stubs say None
         """Draw the bar, or write a line where it is time for one; tqdm calls it."""
         if not self._in_lines:
             return bool(super().display(msg, pos))

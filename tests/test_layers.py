@@ -14,7 +14,7 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (
-    {"errors", "order", "batch", "rows", "row_segments", "heap", "totals", "lengths"},
+    {"errors", "order", "batch", "rows", "row_segments", "heap", "totals", "lengths", "shared_cells"},
     {
         "windows",
         "packing",

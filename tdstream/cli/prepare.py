@@ -11,9 +11,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.corpus.staging import check_output
 from tdstream.preparation.options import ENCODERS, PrepareOptions
 from tdstream.preparation.own_process import settle_in
+from tdstream.preparation.place import check_place
 from tdstream.topology import resolve_topology
 
 if TYPE_CHECKING:
@@ -137,13 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = {name: flags[name] for name in PrepareOptions.__dataclass_fields__ if name in flags}
     asked = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
     options = _placed(asked)
-    check_output(
-        options.output_path,
-        overwrite=options.overwrite,
-        resume=options.resume,
-        task=options.task,
-        append=options.append,
-    )
+    check_place(options)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
         settle_in()

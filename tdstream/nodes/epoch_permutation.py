@@ -12,10 +12,10 @@ from tdstream.errors import ConfigError
 from tdstream.node import Foresighted, IndexedNode
 from tdstream.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
 from tdstream.rows import AnyRows
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 
-class EpochPermutation:
+class EpochPermutation(Compared):
     """The samples of an indexed node, in an order that is a function of (seed, epoch, position).
 
     Args:
@@ -93,18 +93,6 @@ class EpochPermutation:
             "seed": 0 if self.order == "sequential" else self.seed,
             "block_samples": self.block_samples if self.order == "block" else 0,
         }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this order's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _order_of(self, epoch: int) -> Order:
         return make_order(

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from tdstream.checks import whole
 from tdstream.errors import ConfigError, CorpusError
 from tdstream.node import Rows, TokenSource
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 
 _MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves
 
 
-class MemmapReader:
+class MemmapReader(Compared):
     """Samples of a corpus: sample i is tokens i * stride .. i * stride + seq_len of the whole stream.
 
     Args:
@@ -83,18 +83,6 @@ class MemmapReader:
         """Return what decides where samples begin and end."""
         part = {} if self._part is None else {"first_token": self._first, "tokens": self._tokens}
         return {"seq_len": self.seq_len, "stride": self.stride, **part}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this reader's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _shard_of_all(self, starts: NDArray[np.int64]) -> int | None:
         """Return the shard that holds all the samples that begin at starts whole, if there is one."""

@@ -17,14 +17,14 @@ from numpy.typing import DTypeLike
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
 from tdstream.corpus.shard_maps import ShardMaps
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
-from tdstream.state import differences, refuse
+from tdstream.state import Compared, differences
 
 logger = logging.getLogger(__name__)
 
 _MAX_RUNS = 16  # of shards of one size that a state lists; beyond, it holds a digest of the sizes
 
 
-class ShardSource:
+class ShardSource(Compared):
     """The shards of a corpus directory, in order.
 
     Sizes of all shards are compared with what meta.json promises; no file is opened. Without a meta.json
@@ -93,14 +93,6 @@ class ShardSource:
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""
         return dict(self._identity)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this corpus.
-
-        Raises:
-            StateError: If it is another corpus; the sentence names the first shard that differs.
-        """
-        refuse(self.differences(state))
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each difference from a saved identity, naming the first shard that differs."""

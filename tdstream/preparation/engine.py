@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.corpus.staging import check_output
 from tdstream.corpus.unfinished import unfinished
 from tdstream.corpus.writer import CorpusWriter
 from tdstream.errors import ConfigError, SourceError, TdstreamError
@@ -30,6 +29,7 @@ from tdstream.preparation.holdout import holdout_of
 from tdstream.preparation.identity import as_begun, identity_of, made_from
 from tdstream.preparation.ledger import Block, Ledger
 from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.place import check_place
 from tdstream.preparation.records import TextBatch, TextSource
 from tdstream.preparation.remarks import warn_of
 from tdstream.preparation.result import Nobody, Observer, PrepareResult
@@ -65,8 +65,7 @@ def prepare_corpus(
         TdstreamError: If that is not possible. An older corpus in the output directory is then as it was, and
             the chunks that were complete are kept for a start with ``resume``.
     """
-    output, task = options.output_path, options.task
-    check_output(output, overwrite=options.overwrite, resume=options.resume, task=task, append=options.append)
+    check_place(options)
     base = base_of(options)
     options = as_begun(like_base(options, base))
     inputs = inputs or Inputs()

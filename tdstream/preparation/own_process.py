@@ -43,7 +43,7 @@ def _leave_torch_out() -> None:
         return
     os.environ.setdefault("USE_TORCH", "0")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # That no model can be used without it.
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    sys.modules["torch"] = None  # type: ignore[assignment]  # importlib takes None for "not there"
     try:
         import_module("transformers.utils")
     finally:

@@ -33,8 +33,6 @@ def kind_of(source: Any, kind: str | None = None, *, cache_dir: Any = None) -> s
     """
     if kind not in (None, *KINDS):
         raise ConfigError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    if isinstance(cache_dir, str) and not cache_dir:
-        raise ConfigError("cache_dir must name a directory, got ''.")
     found, why = _kind_of(source, cache_dir) if kind is None else (kind, "since kind= says so")
     _refuse(source, found, cache_dir)
     if found != "corpus":

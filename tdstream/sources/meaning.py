@@ -60,6 +60,8 @@ def _is_field(value: Any) -> None:
 def _is_path(value: Any) -> None:
     if not isinstance(value, (str, os.PathLike)):
         raise ConfigError(f"cache_dir must be a directory's path, got {value!r}.")
+    if not os.fspath(value):
+        raise ConfigError("cache_dir must name a directory, got ''.")
 
 
 MEANINGS = {

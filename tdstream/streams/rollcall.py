@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tdstream.errors import ConfigError
+from tdstream.shared_cells import shared
 from tdstream.topology import Worker
 
 _MOST_WORKERS = 1024
@@ -23,7 +23,7 @@ class RollCall:
     """The workers of a rank that have come to the end of their streams."""
 
     def __init__(self) -> None:
-        self._cells = _shared(torch.full((_MOST_WORKERS,), _READING, dtype=torch.int64))
+        self._cells = shared(torch.full((_MOST_WORKERS,), _READING, dtype=torch.int64))
 
     def begin(self, worker: Worker) -> None:
         """Note that a worker begins a pass.
@@ -44,9 +44,4 @@ class RollCall:
         return {"cells": self._cells}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._cells = _shared(state["cells"])
-
-
-def _shared(cells: Tensor) -> Tensor:
-    shared: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    return shared
+        self._cells = shared(state["cells"])

@@ -11,8 +11,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from tdstream.shared_cells import shared
 from tdstream.topology import Worker
 
 _MOST_WORKERS = 1024
@@ -24,7 +24,7 @@ class Whereabouts:
     """How far each worker of a rank is in its epoch; batches that it has made may still be on their way."""
 
     def __init__(self) -> None:
-        self._cells = _shared(torch.zeros((_MOST_WORKERS, 2 + len(_NUMBERS)), dtype=torch.int64))
+        self._cells = shared(torch.zeros((_MOST_WORKERS, 2 + len(_NUMBERS)), dtype=torch.int64))
         _all.add(self)
 
     def note(self, worker: Worker, counts: dict[str, int]) -> None:
@@ -49,7 +49,7 @@ class Whereabouts:
         return {"cells": self._cells}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._cells = _shared(state["cells"])
+        self._cells = shared(state["cells"])
         _all.add(self)
 
 
@@ -63,8 +63,3 @@ def _forget_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # workers are about to begin; what others wrote before is over
     os.register_at_fork(before=_forget_all)
-
-
-def _shared(cells: Tensor) -> Tensor:
-    shared: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    return shared

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdstream.errors import SourceError
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.text.records import Opened, Place, Records
 from tdstream.text.retry import persistently
 
@@ -23,7 +23,7 @@ class TextBlock:
     texts: list[str]
 
 
-class TextSource:
+class TextSource(Compared):
     """Records, divided among streams, and the text in each.
 
     Args:
@@ -61,18 +61,6 @@ class TextSource:
     def state_dict(self) -> dict[str, Any]:
         """Return what is known of the source that tells it from others."""
         return {"text_field": self.text_field, **self.records.describe()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this source's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
     def _text(self, record: Any, number: int) -> str:
         text = record if isinstance(record, str) else self._field(record)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.rows import Tokens
-from tdstream.state import differences, refuse
+from tdstream.state import Compared
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextSource
 from tdstream.text.tokenize import Documents, Tokenize
@@ -20,7 +20,7 @@ _RECORDS = 1000  # that are tokenized together
 _PATIENCE = 1.0  # seconds, after which a bar is shown
 
 
-class TextTokens:
+class TextTokens(Compared):
     """The tokens of all texts of a source, which are made here.
 
     Args:
@@ -69,18 +69,6 @@ class TextTokens:
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same text under the same tokenizer."""
         return dict(self._identity)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this text.
-
-        Raises:
-            StateError: If it is another one.
-        """
-        refuse(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())
 
 
 class HeldTokens:

@@ -62,7 +62,6 @@ def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
         (["a"], {"kind": "disk"}, "kind must be one of corpus, memory, cache, stream, got 'disk'"),
         (["a"], {"kind": "corpus"}, "for a directory with token shards and meta.json, got list"),
         (["a"], {"kind": "cache"}, r"needs cache_dir="),
-        (["a"], {"cache_dir": ""}, "cache_dir must name a directory, got ''"),
         ("org/name", {"kind": "stream"}, r"'org/name' names something.*load_dataset"),
         (lambda: iter(["a"]), {"kind": "memory"}, "needs a list or a datasets.Dataset, got function"),
         (7, {}, "a source is a corpus directory, .* got int"),

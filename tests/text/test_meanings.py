@@ -126,6 +126,13 @@ def test_a_wrong_value_is_wrong_for_every_kind(corpus, tokenizer_dir, kind, opti
         built(kind, corpus, tokenizer_dir, **{option: WRONG[option]})
 
 
+@pytest.mark.parametrize("given", ["text", "corpus"])
+def test_an_empty_cache_dir_names_no_directory(corpus, tokenizer_dir, given):
+    """It would be the current one; also where a corpus needs none."""
+    with pytest.raises(ConfigError, match="cache_dir must name a directory, got ''"):
+        tdstream.build(["a"] if given == "text" else corpus, tokenizer=tokenizer_dir, cache_dir="")
+
+
 @pytest.mark.parametrize("kind", sorted(TEXT))
 @pytest.mark.parametrize(
     "option", [{"cross_document_labels": True}, {"cu_seqlens_capacity": 9}, {"min_tail_len": 3}]
