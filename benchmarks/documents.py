@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from state_cost import small_step
 
 import tdstream
-from tdstream.corpus.corpus_ends import corpus_ends
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.document_index import corpus_ends
 from tdstream.corpus.pack_plan import PackOptions, plan_of
-from tdstream.nodes.document_chunks import DocumentChunks
-from tdstream.windows import DocumentCut
+from tdstream.nodes.document_windows import DocumentChunks
+from tdstream.schedule.windows import DocumentCut
 
 Ends = NDArray[np.int64]
 

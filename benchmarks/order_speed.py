@@ -21,7 +21,7 @@ import numpy as np
 from measuring import alternate, corpus, endless, options, rate, table
 
 import tdstream
-from tdstream.order import make_order
+from tdstream.schedule.order import make_order
 
 AT_ONCE = 4096
 

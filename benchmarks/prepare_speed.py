@@ -86,9 +86,9 @@ print(total)
 ALONE = """
 import sys, time
 import pyarrow.parquet
-from tdstream.preparation.encoder import HfEncoder
-from tdstream.preparation.encoder_fast import load_fast
-from tdstream.preparation.tokenizer import load_tokenizer
+from tdstream.text.encoders.base import HfEncoder
+from tdstream.text.encoders.base import load_fast
+from tdstream.text.tokenizer import load_tokenizer
 
 parquet, name, kind = sys.argv[1:]
 encoder = HfEncoder(load_tokenizer(name))

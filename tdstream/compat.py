@@ -6,13 +6,13 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
+from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
-from tdstream.pipeline import Pipeline
-from tdstream.topology import resolve_topology
+from tdstream.pipelines.pipeline import Pipeline
 
 
 class DistributedDataset(Pipeline):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tdstream.errors import StateError
-from tdstream.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +18,21 @@ STATE_KEY = "tdstream"
 STATE_VERSION = 1
 
 
-def seal(nodes: Sequence[Node]) -> dict[str, Any]:
+class Identified(Protocol):
+    """Anything that has a part in a state."""
+
+    @property
+    def name(self) -> str:
+        """The key of its part."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its identity, and its position if it has one."""
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each way in which a saved identity differs."""
+
+
+def seal(nodes: Sequence[Identified]) -> dict[str, Any]:
     """Return {"tdstream": version, "nodes": {name: the node's state}}."""
     return {STATE_KEY: STATE_VERSION, "nodes": {node.name: node.state_dict() for node in nodes}}
 
@@ -73,7 +86,9 @@ def refuse(found: Sequence[str], *, strict: bool = True) -> None:
     logger.warning("%s Going on, since strict=False.", message)
 
 
-def compare(saved: dict[str, dict[str, Any]], nodes: Sequence[Node], *, cursor: str, strict: bool) -> None:
+def compare(
+    saved: dict[str, dict[str, Any]], nodes: Sequence[Identified], *, cursor: str, strict: bool
+) -> None:
     """Compare saved identities with those of nodes.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate, default_convert
 
 import tdstream
-from tdstream.batch import Batch, PackedBatch
+from tdstream.nodes.batch import Batch, PackedBatch
 from tdstream.nodes.collate import inputs_and_labels
 
 

@@ -13,7 +13,7 @@ from test_order import assert_mean, slow_feistel
 
 import tdstream
 from tdstream.errors import ConfigError, StateError
-from tdstream.order import block_order
+from tdstream.schedule.order import block_order
 
 M64 = 2**64 - 1
 

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch.multiprocessing as mp
 
-from tdstream.clock import EpochClock
+from tdstream.distributed.shared_epoch import EpochClock
 from tdstream.errors import ConfigError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdstream.dealing import BatchDealing, SampleDealing
-from tdstream.topology import Topology, Worker
+from tdstream.distributed.topology import Topology, Worker
+from tdstream.schedule.partition import BatchDealing, SampleDealing
 
 GEOMETRY = {
     "num_samples": st.integers(0, 60),

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import tdstream
-from tdstream.batch import Batch, PackedBatch
-from tdstream.device import Ahead, Transfer, on_device
 from tdstream.errors import ConfigError
+from tdstream.loading.device import Ahead, Transfer, on_device
+from tdstream.nodes.batch import Batch, PackedBatch
 from tdstream.nodes.collate import inputs_and_labels
 
 
@@ -167,7 +167,7 @@ def pretended_cuda(monkeypatch):
         def arrived(self, moved):
             return moved
 
-    monkeypatch.setattr("tdstream.device.Mover", Copies)
+    monkeypatch.setattr("tdstream.loading.device.Mover", Copies)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
 
 

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from tdstream.foresight import EndsAhead, Foresight, Ragged
-from tdstream.rows import RowEnds
+from tdstream.nodes.base import RowEnds
+from tdstream.nodes.lookahead import EndsAhead, Foresight, Ragged
 
 
 class Work:

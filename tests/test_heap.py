@@ -12,7 +12,7 @@ PROBE = """
 import resource, sys
 import numpy as np
 if sys.argv[1] == "kept":
-    from tdstream.heap import keep_freed_memory
+    from tdstream.nodes.batch import keep_freed_memory
     keep_freed_memory()
 def batches(number):
     for _ in range(number):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tdstream.joint_order import JointOrder
-from tdstream.order import feistel_order
+from tdstream.schedule.order import JointOrder, feistel_order
 
 SIZES = (1, 2, 7, 1000, 62_501, 2**48)
 

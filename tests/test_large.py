@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tdstream
-from tdstream.order import feistel_order
+from tdstream.schedule.order import feistel_order
 
 SEQ_LEN = 2047  # samples of 2,048 tokens
 

@@ -15,7 +15,7 @@ import tdstream
 from helpers_documents import write_indexed
 from tdstream.cli.main import main
 from tdstream.errors import ConfigError
-from tdstream.locate import journey_of, locate_step
+from tdstream.loading.locate import journey_of, locate_step
 
 
 def flat(rows_by_rank):

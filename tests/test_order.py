@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdstream.order import feistel_order, make_order, numpy_order
+from tdstream.schedule.order import feistel_order, make_order, numpy_order
 
 M64 = 2**64 - 1
 

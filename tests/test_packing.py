@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdstream.packing import best_fit, pack
+from tdstream.schedule.packing import best_fit, pack
 
 
 def one_by_one(lengths: list[int], room: int) -> list[int]:

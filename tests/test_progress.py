@@ -12,8 +12,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from tqdm import tqdm
 
 import tdstream
-from tdstream.progress import Progress
-from tdstream.totals import TotalHint
+from tdstream.monitor.progress import Progress
+from tdstream.streams.total_hint import TotalHint
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import tdstream
-from tdstream.totals import TotalHint
+from tdstream.streams.total_hint import TotalHint
 
 
 class Endless(IterableDataset):

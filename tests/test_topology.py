@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
+from tdstream.distributed.topology import Topology, Worker, current_worker, resolve_topology
 from tdstream.errors import ConfigError
-from tdstream.topology import Topology, Worker, current_worker, resolve_topology
 
 
 @pytest.fixture(autouse=True)

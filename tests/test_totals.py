@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tdstream.totals import HasTotal, TotalHint, hint_of
+from tdstream.streams.total_hint import HasTotal, TotalHint, hint_of
 
 
 class Says:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tdstream
 from helpers_documents import write_indexed
 from tdstream.errors import ConfigError, CorpusError, StateError
-from tdstream.views import part_of
+from tdstream.pipelines.views import part_of
 
 ENDS = np.cumsum(np.random.default_rng(5).integers(1, 12, 60)).tolist()
 TOTAL = ENDS[-1]

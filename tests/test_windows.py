@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdstream.errors import ConfigError
-from tdstream.windows import DocumentCut
+from tdstream.schedule.windows import DocumentCut
 
 
 def all_windows(num_tokens: int, cut: DocumentCut) -> list[tuple[int, int, int, bool]]:

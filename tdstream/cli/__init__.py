@@ -1,1 +1,1 @@
-"""The command line: the only rooms of the package that print."""
+"""The commands."""

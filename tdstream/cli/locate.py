@@ -12,7 +12,7 @@ from tdstream.cli.prepare import whole_number
 from tdstream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tdstream.locate import Located, LocatedSample
+    from tdstream.loading.locate import Located, LocatedSample
 
 
 def add_parser(commands: Any) -> None:
@@ -51,9 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code, 0.
     """
-    from tdstream.locate import journey_of, locate_step  # noqa: PLC0415 - imports torch
+    from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415
+    from tdstream.loading.locate import journey_of, locate_step  # noqa: PLC0415 - imports torch
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
-    from tdstream.statefile import read_state  # noqa: PLC0415
 
     if arguments.decode and arguments.data is None:
         raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
@@ -80,7 +80,8 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
         ConfigError: If the state is of a part by documents: it does not tell where that ends.
         StateError: If the corpus, or a part of it, was another.
     """
-    from tdstream.sources.chain import Cut, shard_chain  # noqa: PLC0415 - imports torch
+    from tdstream.pipelines.compose import shard_chain  # noqa: PLC0415 - imports torch
+    from tdstream.schedule.sample_spec import Cut  # noqa: PLC0415 - imports torch
 
     if "first_document" in saved:
         raise ConfigError(
@@ -99,9 +100,9 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
 def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Located) -> list[str]:
     """Return the text of each located sample."""
     from tdstream.corpus.meta import META_FILE, read_meta  # noqa: PLC0415
-    from tdstream.corpus.shard_maps import ShardMaps  # noqa: PLC0415
+    from tdstream.corpus.shard_reader import ShardMaps  # noqa: PLC0415
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
-    from tdstream.preparation.tokenizer import load_tokenizer  # noqa: PLC0415
+    from tdstream.text.tokenizer import load_tokenizer  # noqa: PLC0415
 
     meta = arguments.data / META_FILE
     name = arguments.tokenizer or (read_meta(meta).tokenizer_name_or_path if meta.exists() else "")

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code, 0.
     """
-    from tdstream.corpus.merge import merge_tasks  # noqa: PLC0415
+    from tdstream.writing.merge import merge_tasks  # noqa: PLC0415
 
     merged = merge_tasks(arguments.directory, overwrite=arguments.overwrite)
     meta, val = merged.meta, merged.val

@@ -11,10 +11,10 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.preparation.options import ENCODERS, PrepareOptions
-from tdstream.preparation.own_process import settle_in
-from tdstream.preparation.place import check_place
-from tdstream.topology import resolve_topology
+from tdstream.distributed.topology import resolve_topology
+from tdstream.preparation.options import check_place
+from tdstream.preparation.process_setup import settle_in
+from tdstream.text.options import ENCODERS, PrepareOptions
 
 if TYPE_CHECKING:
     from tdstream.preparation.result import PrepareResult
@@ -141,9 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
         settle_in()
-    from tdstream.preparation.bar import Bar  # noqa: PLC0415
     from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
-    from tdstream.preparation.merging import merge_all  # noqa: PLC0415
+    from tdstream.preparation.result import Bar  # noqa: PLC0415
+    from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
@@ -205,7 +205,7 @@ def _held_out(result: PrepareResult) -> str:
 
 def _lengths(result: PrepareResult) -> str:
     """Return a line about the lengths of the documents, without their end-of-text tokens."""
-    from tdstream.preparation.counts import median  # noqa: PLC0415
+    from tdstream.preparation.result import median  # noqa: PLC0415
 
     counts, lengths = result.counts, result.lengths
     if not counts.documents:

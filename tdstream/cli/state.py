@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tdstream.mixtures.plan import MixturePlan
+    from tdstream.schedule.mixture_plan import MixturePlan
 
 _LEFT_OUT = ("history", "sources", "stages")  # too long, or told in other lines
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code, 0.
     """
-    from tdstream.statefile import read_state  # noqa: PLC0415 - imports torch, which --help need not wait for
+    from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415 - imports torch, which --help need not wait for
 
     state = read_state(arguments.file)
     print(json.dumps(state, indent=2) if arguments.json else describe(state))
@@ -52,7 +52,7 @@ def describe(state: dict[str, Any]) -> str:
     Args:
         state: The portable state.
     """
-    from tdstream.locate import cut_of, lengths_of, plan_of  # noqa: PLC0415
+    from tdstream.loading.locate import cut_of, lengths_of, plan_of  # noqa: PLC0415
 
     nodes, position = state["nodes"], state["position"]
     samples, seq_len = lengths_of(nodes).num_samples(state["epoch"]), cut_of(nodes)[0]["seq_len"]

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.prepare import whole_number
-from tdstream.corpus.inventory import file_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE
-from tdstream.corpus.promise import read_promise
-from tdstream.corpus.report import Findings
-from tdstream.corpus.verify import DEFAULT_SAMPLES, verify_corpus
 from tdstream.errors import TokenizerError
+from tdstream.verification.files import file_sizes, read_promise
+from tdstream.verification.report import Findings
+from tdstream.verification.verify import DEFAULT_SAMPLES, verify_corpus
 
 if TYPE_CHECKING:
-    from tdstream.corpus.report import Report
+    from tdstream.verification.report import Report
 
 EXIT_FAULTY = 1
 
@@ -108,7 +107,7 @@ def load(arguments: argparse.Namespace, sizes: dict[str, int]) -> Loaded:
     name = arguments.tokenizer or _name_in_meta(arguments.directory, sizes)
     if not name:
         return Loaded(reason="no tokenizer is known; name one with --tokenizer")
-    from tdstream.preparation.tokenizer import fingerprint, load_tokenizer  # noqa: PLC0415 - takes seconds
+    from tdstream.text.tokenizer import fingerprint, load_tokenizer  # noqa: PLC0415 - takes seconds
 
     try:
         tokenizer = load_tokenizer(name)

@@ -1,1 +1,1 @@
-"""What lies on disk: token shards and their meta.json."""
+"""What lies on disk, and reading it."""

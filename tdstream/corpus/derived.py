@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from tdstream.errors import OutputError
-from tdstream.usercache import user_cache
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.errors import CorpusError, OutputError
+from tdstream.schedule.windows import DocumentCut
+from tdstream.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -99,3 +106,128 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+# How many windows come before each block of documents: counted when a corpus is opened, or mapped.
+#
+# Of many documents, which take a while, the counts are kept among the files made from the corpus
+# (`derived`), in one file: int64 [2 + num_blocks + 1], the documents and tokens that are in no window, and
+# then the counts.
+
+Ints = NDArray[np.int64]
+
+BLOCK = 8
+"""Documents of a block: 8 bytes for each block, and so many documents to look at for each window."""
+MANY_DOCUMENTS = 1 << 22
+"""From so many on the counts are kept; fewer are counted in less than a second."""
+_BLOCKS = 65536  # that are counted at once
+_VERSION = 1
+
+
+class WindowCounts:
+    """Counts that can be read: in memory, or mapped from a file in each process.
+
+    Args:
+        numbers: As in the file; None where there is one.
+        path: The file.
+        block: Documents of a block.
+
+    Attributes:
+        dropped_documents: Documents that give no window, being too short.
+        dropped_tokens: Tokens that no window holds: of these documents, and of ends too short for a window.
+    """
+
+    def __init__(self, numbers: Ints | None, *, path: Path | None = None, block: int = BLOCK) -> None:
+        self.block = block
+        self._held, self._path = numbers, path
+        self._numbers = numbers
+        self.dropped_documents, self.dropped_tokens = (int(number) for number in self._all()[:2])
+
+    @property
+    def firsts(self) -> Ints:
+        """The windows before each block, and of all of them, [num_blocks + 1].
+
+        Raises:
+            CorpusError: If the file has gone.
+        """
+        return self._all()[2:]
+
+    def _all(self) -> Ints:
+        if self._numbers is None:
+            try:
+                self._numbers = np.asarray(np.memmap(str(self._path), "<i8", mode="r"))
+            except (OSError, ValueError) as error:
+                raise CorpusError(
+                    f"{self._path} cannot be read any more: {error}. Was it deleted?"
+                ) from error
+        return self._numbers
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_numbers": self._held}  # opened per process
+
+
+def counts_of(
+    directory: Path, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
+) -> WindowCounts:
+    """Return the counts of a corpus; of many documents from a file, made now if there is none.
+
+    Args:
+        directory: The corpus.
+        ends: Where its documents end.
+        cut: How a document is cut.
+        documents: (first, last): of documents first .. last - 1.
+
+    Raises:
+        OutputError: If they can be kept nowhere.
+    """
+    if documents[1] - documents[0] < MANY_DOCUMENTS:
+        return WindowCounts(count_windows(ends, cut, documents))
+    told = json.dumps([_VERSION, BLOCK, ends.key, ends.identity(), ends.total_tokens, asdict(cut), documents])
+    name = f"windows-{hashlib.sha256(told.encode()).hexdigest()[:16]}.i8"
+    size = 8 * (3 - (documents[0] - documents[1]) // BLOCK)
+    found = next((place / name for place in places(directory) if _has(place / name, size)), None)
+    return WindowCounts(None, path=found or _made(directory, name, size, ends, cut, documents))
+
+
+def count_windows(
+    ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int], *, block: int = BLOCK
+) -> Ints:
+    """Count windows, piece by piece; return what the file holds."""
+    dropped_documents, dropped_tokens, at = 0, 0, 3
+    numbers = np.zeros(at - (documents[0] - documents[1]) // block, np.int64)  # the only large array
+    for first in range(*documents, block * _BLOCKS):
+        last = min(first + block * _BLOCKS, documents[1])
+        lengths = np.diff(ends.between(first, last), prepend=ends.at(np.array([first - 1])))
+        windows = windows_of(ends, cut, lengths, np.arange(first, last))
+        kept = windows > 0
+        dropped_documents += int(len(kept) - kept.sum())
+        dropped_tokens += int(lengths.sum() - cut.held(lengths[kept]).sum())
+        blocks = np.add.reduceat(windows, np.arange(0, len(windows), block))
+        numbers[at : at + len(blocks)] = blocks
+        at += len(blocks)
+    np.cumsum(numbers[3:], out=numbers[3:])
+    numbers[:2] = dropped_documents, dropped_tokens
+    return numbers
+
+
+def windows_of(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
+    """Return how many windows documents have, by their tokens and their numbers, any shape."""
+    text = lengths - (numbers < ends.num_ends)  # without the end-of-text token, if there is one
+    return np.where(cut.is_kept(text), cut.count(lengths), 0)
+
+
+def _made(
+    directory: Path, name: str, size: int, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
+) -> Path:
+    place = writable_place(directory)
+    with taking_turns(place, name):
+        if not _has(place / name, size):  # another process may have made it meanwhile
+            logger.info("Counting the windows of %d documents of %s.", documents[1] - documents[0], directory)
+            numbers = count_windows(ends, cut, documents)
+            with whole_file(place / name) as file:
+                file.write(numbers.astype("<i8", copy=False).data)
+    return place / name
+
+
+def _has(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size == size

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.errors import CorpusError
-from tdstream.packing import VERSION, Packed, pack
+from tdstream.schedule.packing import VERSION, Packed, pack
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""What a training loop waits for: waiting times, their quantiles, the verdict, the extent of an epoch."""
+"""Progress, waiting for data, steps."""

@@ -2,15 +2,90 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tdstream.monitor.quantiles import Quantiles
-from tdstream.monitor.tally import bytes_in, tokens_in
-from tdstream.monitor.verdict import Feeding, Report
-from tdstream.pipeline import Pipeline
+from torch import Tensor
+
+from tdstream.monitor.report import Feeding, Report
+from tdstream.pipelines.pipeline import Pipeline
+
+_SHORTEST_S = 1e-7
+_LONGEST_S = 1e5
+_RATIO = 1.02
+_LOG_RATIO = math.log(_RATIO)
+_BINS = math.ceil(math.log(_LONGEST_S / _SHORTEST_S) / _LOG_RATIO) + 1
+
+
+class Quantiles:
+    """Counts durations in bins of 2 %: a quantile is off by 1 % at most, however many were added.
+
+    What is shorter than 0.1 microseconds counts as nothing, what is longer than 28 hours as 28 hours.
+    """
+
+    def __init__(self) -> None:
+        self._bins = [0] * _BINS  # bin b: above SHORTEST * RATIO^(b - 1), up to SHORTEST * RATIO^b
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Durations added."""
+        return self._count
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        last = _BINS - 1
+        place = 0 if seconds <= _SHORTEST_S else math.ceil(math.log(seconds / _SHORTEST_S) / _LOG_RATIO)
+        self._bins[min(place, last)] += 1
+        self._count += 1
+
+    def at(self, share: float) -> float:
+        """Return the shortest duration that at least this share of all does not exceed, in seconds.
+
+        Args:
+            share: Above 0, up to 1: 0.5 for the median. Without any duration the answer is 0.
+        """
+        wanted = math.ceil(share * self._count)
+        below = 0
+        for place, count in enumerate(self._bins):
+            below += count
+            if count and below >= wanted:
+                return 0.0 if place == 0 else _SHORTEST_S * _RATIO ** (place - 0.5)
+        return 0.0
+
+
+def tokens_in(batch: Any) -> int:
+    """Return the tokens of a batch; 0 where nothing in it looks like tokens.
+
+    Args:
+        batch: A mapping: the ones in `attention_mask` count, so padding does not; without a mask every
+            element of `labels`, else of `input_ids`. Or a tensor of integers, or a sequence that begins with
+            one: its elements. A mask on a GPU counts with its padding: to read it would stop the GPU.
+    """
+    if isinstance(batch, Mapping):
+        mask = batch.get("attention_mask")
+        if isinstance(mask, Tensor):
+            return int(mask.count_nonzero()) if mask.device.type == "cpu" else mask.numel()
+        named = (batch.get(name) for name in ("labels", "input_ids"))
+        return next((rows.numel() for rows in named if isinstance(rows, Tensor)), 0)
+    if isinstance(batch, (list, tuple)) and batch:
+        batch = batch[0]
+    return batch.numel() if isinstance(batch, Tensor) and not batch.is_floating_point() else 0
+
+
+def bytes_in(batch: Any) -> int:
+    """Return the bytes of all tensors of a batch: a mapping or a sequence of tensors, or a tensor."""
+    if isinstance(batch, Tensor):
+        return batch.numel() * batch.element_size()
+    parts: Iterable[Any] = ()
+    if isinstance(batch, Mapping):
+        parts = batch.values()
+    elif isinstance(batch, (list, tuple)):
+        parts = batch
+    return sum(bytes_in(part) for part in parts)
+
 
 _Item = TypeVar("_Item")
 
@@ -46,7 +121,7 @@ class DataMeter:
         """Yield a loader's batches, and measure: one pass.
 
         Args:
-            loader: Anything that yields batches; `tdstream.monitor.tally` says what tokens and bytes they
+            loader: Anything that yields batches; `tdstream.monitor.meter` says what tokens and bytes they
                 hold.
         """
         self._feeding = _feeding(loader)

@@ -1,1 +1,1 @@
-"""The shard path, one node per file: source, reader, permutation, splitter, collate."""
+"""The nodes of a pipeline, one per file; none knows another."""

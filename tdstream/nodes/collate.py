@@ -10,13 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tdstream.batch import Batch, PackedBatch
-from tdstream.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.errors import ConfigError
-from tdstream.heap import keep_freed_memory
-from tdstream.node import Rows
-from tdstream.row_segments import Segments
-from tdstream.rows import AnyRows, DocumentRows, MarkedRows, SourcedRows
+from tdstream.nodes.base import AnyRows, DocumentRows, MarkedRows, Rows, Segments, SourcedRows
+from tdstream.nodes.batch import Batch, PackedBatch, keep_freed_memory
+from tdstream.nodes.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
 from tdstream.state import Compared
 
 LABELS = ("next", "same")

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.foresight import EndsAhead, Foresight
-from tdstream.node import StreamReader
-from tdstream.rows import DocumentRows, RowEnds
+from tdstream.nodes.base import DocumentRows, RowEnds, StreamReader
+from tdstream.nodes.lookahead import EndsAhead, Foresight
 from tdstream.state import Compared
 
 

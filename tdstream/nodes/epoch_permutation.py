@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError
-from tdstream.node import Foresighted, IndexedNode
-from tdstream.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
-from tdstream.rows import AnyRows
+from tdstream.nodes.base import AnyRows, Foresighted, IndexedNode
+from tdstream.schedule.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
 from tdstream.state import Compared
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tdstream.checks import whole
 from tdstream.errors import ConfigError, CorpusError
-from tdstream.node import Rows, TokenSource
+from tdstream.nodes.base import Rows, TokenSource
 from tdstream.state import Compared
 
 _MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, PackPlan
-from tdstream.foresight import EndsAhead, Foresight, Ragged
-from tdstream.node import Rows, TokenStream
-from tdstream.packing import VERSION
-from tdstream.rows import MarkedRows, RowEnds
+from tdstream.nodes.base import MarkedRows, RowEnds, Rows, TokenStream
+from tdstream.nodes.lookahead import EndsAhead, Foresight, Ragged
+from tdstream.schedule.packing import VERSION
 from tdstream.state import Compared
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.errors import ConfigError
-from tdstream.node import Foresighted, ReaderNode, Stretched
-from tdstream.rows import AnyRows
+from tdstream.nodes.base import AnyRows, Foresighted, ReaderNode, Stretched
 from tdstream.state import Compared
 
 

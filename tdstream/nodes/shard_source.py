@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
-from tdstream.corpus.shard_maps import ShardMaps
+from tdstream.corpus.shard_reader import ShardMaps
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.state import Compared, differences
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.checks import whole
-from tdstream.dealing import BatchDealing, SampleDealing
+from tdstream.distributed.topology import Topology, Worker
 from tdstream.errors import ConfigError, GeometryError, StateError
-from tdstream.node import Foresighted, OrderedNode
-from tdstream.rows import AnyRows
+from tdstream.nodes.base import AnyRows, Foresighted, OrderedNode
+from tdstream.schedule.partition import BatchDealing, SampleDealing
 from tdstream.state import differences
-from tdstream.topology import Topology, Worker
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Turn text into a corpus: read, encode, write."""
+"""Text to corpus, exactly once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -9,33 +10,51 @@ from itertools import chain
 from typing import Any
 
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.corpus.unfinished import unfinished
-from tdstream.corpus.writer import CorpusWriter
 from tdstream.errors import ConfigError, SourceError, TdstreamError
-from tdstream.preparation.appending import (
+from tdstream.preparation.holdout import HeldOut, holdout_of
+from tdstream.preparation.identity import (
     appended_before,
+    as_begun,
     base_of,
     check_like_base,
+    complete_result,
+    identity_of,
     like_base,
+    made_from,
     source_hash,
     with_base,
 )
-from tdstream.preparation.blocks import Overlapped
-from tdstream.preparation.complete import complete_result
-from tdstream.preparation.encoder import Encoder
-from tdstream.preparation.encoder_choice import Chosen, choosing
-from tdstream.preparation.held_out import HeldOut
-from tdstream.preparation.holdout import holdout_of
-from tdstream.preparation.identity import as_begun, identity_of, made_from
 from tdstream.preparation.ledger import Block, Ledger
-from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.place import check_place
-from tdstream.preparation.records import TextBatch, TextSource
-from tdstream.preparation.remarks import warn_of
-from tdstream.preparation.result import Nobody, Observer, PrepareResult
-from tdstream.preparation.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
-from tdstream.preparation.worker import Orders
-from tdstream.preparation.workers import Pool
+from tdstream.preparation.options import check_place
+from tdstream.preparation.result import Counts, Nobody, Observer, PrepareResult
+from tdstream.preparation.tokenizing import Overlapped
+from tdstream.preparation.worker_pool import Orders, Pool
+from tdstream.text.batches import TextBatch, TextSource
+from tdstream.text.encoders.base import Encoder
+from tdstream.text.encoders.select import Chosen, choosing
+from tdstream.text.options import PrepareOptions
+from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
+from tdstream.writing.staging import unfinished
+from tdstream.writing.writer import CorpusWriter
+
+logger = logging.getLogger(__name__)
+
+
+def warn_of(counts: Counts) -> None:
+    """Say what is unusual about the documents of a preparation.
+
+    Args:
+        counts: All of them.
+    """
+    if counts.with_eos:
+        logger.warning(
+            "%s of %s documents hold the end-of-text token in their own text; without an index of document "
+            "ends, readers cannot tell it from the end of a document.",
+            f"{counts.with_eos:,}",
+            f"{counts.documents:,}",
+        )
+    if counts.skipped:
+        logger.warning("%s records without text were skipped.", f"{counts.skipped:,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +126,7 @@ def kept_of(options: PrepareOptions) -> str:
 
 def _opened(options: PrepareOptions, inputs: Inputs) -> TextSource:
     # Importing datasets takes a second, in which the encoder is loaded.
-    from tdstream.preparation.source import open_source  # noqa: PLC0415
+    from tdstream.text.open import open_source  # noqa: PLC0415
 
     return open_source(options, inputs.source)
 

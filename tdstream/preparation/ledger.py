@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.complete import joined_encoders
-from tdstream.corpus.entries import Entry
 from tdstream.errors import CorpusError
-from tdstream.preparation.counts import Counts, Documents, count
-from tdstream.preparation.segments import Place
+from tdstream.preparation.result import Counts, Documents, count
+from tdstream.text.segments import Place
+from tdstream.writing.journal import Entry, joined_encoders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

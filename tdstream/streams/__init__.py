@@ -1,1 +1,1 @@
-"""Live streams: one pass over the records, the pipeline around it, and the ranks that end together."""
+"""Text that can only go forward."""

@@ -11,11 +11,14 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from tdstream.checks import whole
-from tdstream.clock import EpochClock, Pass
+from tdstream.distributed.end_of_epoch import Agreement, is_initialized, refuse_workers_alone
+from tdstream.distributed.shared_epoch import EpochClock, Pass
+from tdstream.distributed.topology import Topology, Worker, current_worker
+from tdstream.distributed.watchdog import watch_parent
+from tdstream.distributed.worker_sync import RollCall, Whereabouts
 from tdstream.nodes.collate import Collate
 from tdstream.state import STATE_KEY, STATE_VERSION, compare, unseal
-from tdstream.streams.agreement import Agreement, is_initialized, refuse_workers_alone
-from tdstream.streams.rollcall import RollCall
+from tdstream.streams.cut import Sample, rows_of
 from tdstream.streams.state import (
     CURSOR,
     GEOMETRY,
@@ -25,12 +28,7 @@ from tdstream.streams.state import (
     refuse_geometry,
 )
 from tdstream.streams.stream_pass import StreamNodes, StreamPass
-from tdstream.streams.whereabouts import Whereabouts
-from tdstream.text.batch import rows_of
-from tdstream.text.sample import Sample
-from tdstream.topology import Topology, Worker, current_worker
-from tdstream.totals import TotalHint
-from tdstream.watchdog import watch_parent
+from tdstream.streams.total_hint import TotalHint
 
 
 class StreamPipeline(IterableDataset[dict[str, Tensor]]):

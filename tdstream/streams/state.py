@@ -9,7 +9,7 @@ from typing import Any
 from tdstream.checks import LARGEST
 from tdstream.errors import GeometryError, SourceError, StateError
 from tdstream.state import STATE_KEY, differences
-from tdstream.totals import TotalHint
+from tdstream.streams.total_hint import TotalHint
 
 logger = logging.getLogger(__name__)
 

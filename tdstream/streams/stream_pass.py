@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdstream.errors import StateError
-from tdstream.text.chunk import Chunk
-from tdstream.text.document_chunk import DocumentChunk
+from tdstream.streams.cut import Block, Chunk, DocumentChunk, Sample
+from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
-from tdstream.text.sample import Block, Sample
-from tdstream.text.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.text_source import TextBlock, TextSource
 from tdstream.text.tokenize import Tokenize
 

@@ -1,1 +1,1 @@
-"""The nodes of the text path: one file each."""
+"""Text in, token ids out."""

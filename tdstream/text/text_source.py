@@ -8,8 +8,8 @@ from typing import Any
 
 from tdstream.errors import SourceError
 from tdstream.state import Compared
+from tdstream.text.network import persistently
 from tdstream.text.records import Opened, Place, Records
-from tdstream.text.retry import persistently
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _deep_text(record: Any, text_field: str) -> Any:
     if not isinstance(record, Mapping):
         return None
     # Loads pyarrow, which plain fields do without.
-    from tdstream.preparation.fields import joined, parts_of, value_at  # noqa: PLC0415
+    from tdstream.text.fields import joined, parts_of, value_at  # noqa: PLC0415
 
     return joined([[value_at(record, part)] for part in parts_of(text_field, record)])[0]
 

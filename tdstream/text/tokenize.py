@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.rows import Tokens
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.errors import ConfigError
 from tdstream.state import Compared
 
 _started_in: list[int] = []  # processes in which a fast encoder has started its threads
@@ -81,7 +82,7 @@ class Tokenize(Compared):
     def _chosen(self) -> Any:
         """Return the encoder for this process: no fast one whose threads a fork has ended."""
         # Loads transformers, which a process that never tokenizes does without.
-        from tdstream.preparation.encoder_choice import choose_encoder  # noqa: PLC0415
+        from tdstream.text.encoders.select import choose_encoder  # noqa: PLC0415
 
         forked = any(pid != os.getpid() for pid in _started_in)
         encoder = choose_encoder(self._tokenizer, "hf" if forked else self._asked, prove=False)
@@ -91,3 +92,38 @@ class Tokenize(Compared):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_encoder": None}  # chosen in each process
+
+
+def tokenize_with(tokenizer: Any, *, encoder: str = "auto", strips: bool = False) -> Tokenize:
+    """Return the node for a tokenizer.
+
+    Args:
+        tokenizer: A name, a directory, or a Hugging Face tokenizer, which is copied.
+        encoder: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
+        strips: Whether white space at both ends of a text is left out.
+
+    Raises:
+        ConfigError: If there is none, or the encoder is unknown.
+        TokenizerError: If it cannot be found, has no end-of-text token, or is no Hugging Face tokenizer.
+    """
+    if tokenizer is None:
+        raise ConfigError(
+            "text has to be tokenized, and no tokenizer was given. Pass tokenizer=..., a name, a directory "
+            "or a Hugging Face tokenizer."
+        )
+    # Loads transformers, which takes seconds that whoever reads a corpus does not wait.
+    from tdstream.corpus.meta import DTYPES  # noqa: PLC0415
+    from tdstream.text.options import PrepareOptions  # noqa: PLC0415
+    from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, plan_corpus  # noqa: PLC0415
+
+    named = isinstance(tokenizer, (str, os.PathLike))
+    known = load_tokenizer(os.fspath(tokenizer)) if named else own_tokenizer(tokenizer)
+    name = os.fspath(tokenizer) if named else str(known.name_or_path or type(known).__name__)
+    plan = plan_corpus(PrepareOptions(tokenizer=name, encoder=encoder), known)
+    return Tokenize(
+        known,
+        dtype=DTYPES[plan.dtype],
+        fingerprint=plan.tokenizer_fingerprint or "",
+        encoder=encoder,
+        strips=strips,
+    )

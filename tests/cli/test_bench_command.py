@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tdstream.bench import Measured, Plan, evict, findings
+from tdstream.cli.bench import Measured, Plan, evict, findings
 from tdstream.cli.main import main
 from tdstream.errors import ConfigError
 from tdstream.nodes.shard_source import ShardSource

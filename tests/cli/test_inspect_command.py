@@ -14,11 +14,11 @@ import pytest
 
 import tdstream
 from helpers_text import corpus_bytes, write_jsonl
-from tdstream.cli.histogram import text_histogram
+from tdstream.cli.inspect import text_histogram
 from tdstream.cli.main import main
-from tdstream.cli.overview import overview
-from tdstream.corpus.lengths import LengthStatistics
 from tdstream.corpus.meta import read_meta
+from tdstream.verification.contents import LengthStatistics
+from tdstream.verification.overview import overview
 
 TEXTS = ["the first one", "", "json " * 300, *(f"number {number}" for number in range(9))]
 

@@ -19,8 +19,8 @@ from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_j
 from tdstream.cli.main import main
 from tdstream.cli.prepare import add_arguments, whole_number
 from tdstream.corpus.meta import CorpusMeta, read_meta
-from tdstream.corpus.writer import CorpusWriter
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
+from tdstream.writing.writer import CorpusWriter
 
 SCRIPT = Path(__file__).parents[2] / "prepare" / "fineweb_edu.py"
 

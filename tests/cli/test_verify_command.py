@@ -146,7 +146,7 @@ def test_no_tokenizer_is_loaded_where_none_is_needed(
     clean: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--samples 0 and --fast do not wait for the tokenizer's library."""
-    monkeypatch.setitem(sys.modules, "tdstream.preparation.tokenizer", None)
+    monkeypatch.setitem(sys.modules, "tdstream.text.tokenizer", None)
     assert main(["verify", str(clean), *flags]) == 0
     assert "decode and encode" not in capsys.readouterr().out
     with pytest.raises(ImportError):

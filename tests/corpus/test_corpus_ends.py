@@ -12,8 +12,8 @@ import pytest
 
 from helpers_corpus import write_corpus
 from helpers_documents import write_indexed
-from tdstream.corpus import eos_scan
-from tdstream.corpus.corpus_ends import corpus_ends, pad_id_of
+from tdstream.corpus import document_index as eos_scan
+from tdstream.corpus.document_index import corpus_ends, pad_id_of
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 

@@ -8,8 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tdstream.corpus.documents import Document, DocumentScan
-from tdstream.corpus.lengths import LengthCounter, LengthStatistics
+from tdstream.verification.contents import Document, DocumentScan, LengthCounter, LengthStatistics
 
 
 def split(tokens: list[int], eos: int) -> list[tuple[int, int]]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tdstream.cli.main import main
-from tdstream.corpus import index_checks
 from tdstream.corpus.meta import CorpusMeta, read_meta
-from tdstream.corpus.verify import Report, verify_corpus
-from tdstream.corpus.writer import CorpusWriter
+from tdstream.verification import document_index as index_checks
+from tdstream.verification.verify import Report, verify_corpus
+from tdstream.writing.writer import CorpusWriter
 
 LENGTHS = [3, 1, 9, 4, 4, 2, 13, 1]  # 37 tokens, end-of-text tokens too: chunks of 10, 10, 10, 7
 ENDS = [[3, 4], [3, 7], [1, 3], [6, 7]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers_corpus import write_corpus
-from tdstream.corpus.joined_maps import JoinedMaps
+from tdstream.corpus.shard_reader import JoinedMaps
 from tdstream.nodes.shard_source import ShardSource
 
 SHARDS = ([5, 0, 2, 30], [1, 1, 1, 40], [12])
@@ -46,7 +46,7 @@ def test_each_corpus_begins_where_the_one_before_ends(joined):
 
 def test_few_maps_stay_open(joined, monkeypatch):
     """However many shards there are, few files are held; what was closed is opened again."""
-    monkeypatch.setattr("tdstream.corpus.open_maps.MAX_OPEN_MAPS", 2)
+    monkeypatch.setattr("tdstream.corpus.shard_reader.MAX_OPEN_MAPS", 2)
     for _ in range(2):
         assert joined.rows(np.arange(88), 5)[:, 0].tolist() == list(range(88))
     assert len(joined._maps) <= 2

@@ -19,12 +19,12 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, numbers_tokenizer, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
-from tdstream.corpus import contents
 from tdstream.corpus.meta import Chunk, read_meta
-from tdstream.corpus.tokens import TokenFiles
-from tdstream.corpus.verify import Report, verify_corpus
+from tdstream.corpus.shard_reader import TokenFiles
 from tdstream.errors import ConfigError, CorpusNotFoundError
-from tdstream.preparation.tokenizer import fingerprint
+from tdstream.text.tokenizer import fingerprint
+from tdstream.verification import contents
+from tdstream.verification.verify import Report, verify_corpus
 
 TEXTS = [f'{{"number": {number}}}' for number in range(20)] + ["json and more text, " * 25, "", "the last"]
 CHUNK_TOKENS = 50

@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdstream.corpus.meta import CorpusMeta, read_meta
-from tdstream.corpus.staging import check_output
-from tdstream.corpus.writer import CorpusWriter
 from tdstream.errors import ConfigError, CorpusError, OutputError
+from tdstream.writing.staging import check_output
+from tdstream.writing.writer import CorpusWriter
 
 
 def plan(tokens_per_chunk: int, dtype: str = "uint16") -> CorpusMeta:
@@ -378,7 +378,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.corpus.writer import CorpusWriter
+from tdstream.writing.writer import CorpusWriter
 plan = CorpusMeta(dtype="uint16", chunks=(), tokens_per_chunk=50)
 with CorpusWriter(Path(sys.argv[1]), plan, overwrite=True) as writer:
     print("writing", flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tdstream.order import feistel_order
+from tdstream.schedule.order import feistel_order
 
 Ids = tuple[int, ...]
 """The samples of one batch, in order."""

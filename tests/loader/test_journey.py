@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_truth import Model
 
-from tdstream.journey import Journey, Leg
+from tdstream.schedule.run_cursor import Journey, Leg
 
 SIZES = st.integers(1, 9)
 ACTION = st.one_of(

@@ -14,7 +14,7 @@ from loader_truth import NUM_SAMPLES, OTHER_ORDERS, STRIDE, Geometry, Ids, epoch
 from test_loader_matrix import BUSY, CUTS, GEOMETRIES, IDLE, Log, finish, geometries, go_on, hash_of, save
 
 import tdstream
-from tdstream.mixtures.schedule import Schedule, Stage
+from tdstream.schedule.mixture_schedule import Schedule, Stage
 
 SIZES = {"a": 150, "b": 100, "c": 27}
 WEIGHTS = {"a": 5, "b": 2, "c": 3}

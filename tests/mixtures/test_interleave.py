@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tdstream.mixtures.interleave import Interleaving
-from tdstream.mixtures.period import PERIOD
+from tdstream.schedule.interleave import PERIOD, Interleaving
 
 some_weights = st.one_of(
     st.lists(st.integers(1, 12), min_size=1, max_size=9),

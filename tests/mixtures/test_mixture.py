@@ -18,9 +18,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 from helpers_corpus import write_corpus
 from tdstream.cli.main import main
-from tdstream.locate import journey_of
-from tdstream.mixtures.weights import whole_weights
-from tdstream.order import feistel_order
+from tdstream.loading.locate import journey_of
+from tdstream.schedule.mixture_schedule import whole_weights
+from tdstream.schedule.order import feistel_order
 
 OPTIONS: dict[str, Any] = {"seq_len": 3, "shuffle": True, "seed": 3}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdstream.errors import ConfigError
-from tdstream.mixtures.schedule import STOPS, Schedule, Stage
+from tdstream.schedule.mixture_schedule import STOPS, Schedule, Stage
 
 
 @st.composite

@@ -10,7 +10,7 @@ from helpers_time import Clock, slow
 from torch.utils.data import DataLoader
 
 import tdstream
-from tdstream.monitor.verdict import Feeding, Report
+from tdstream.monitor.report import Feeding, Report
 
 
 def run(delays, compute_s, *, tokens=8, passes=1):

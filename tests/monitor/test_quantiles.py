@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tdstream.monitor.quantiles import Quantiles
+from tdstream.monitor.meter import Quantiles
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99, 1.0])

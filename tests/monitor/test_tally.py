@@ -6,7 +6,7 @@ from collections import UserDict
 
 import torch
 
-from tdstream.monitor.tally import bytes_in, tokens_in
+from tdstream.monitor.meter import bytes_in, tokens_in
 
 ROWS = torch.zeros(4, 6, dtype=torch.int64)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tdstream.batch import Batch
-from tdstream.device import on_device
 from tdstream.errors import ConfigError, StateError
+from tdstream.loading.device import on_device
+from tdstream.nodes.base import MarkedRows
+from tdstream.nodes.batch import Batch
 from tdstream.nodes.collate import Collate
-from tdstream.rows import MarkedRows
 
 ROWS = np.array([[1, 2, 3], [65535, 0, 7]], dtype="<u2")
 

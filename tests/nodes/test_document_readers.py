@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from helpers_documents import write_indexed
-from tdstream.corpus import window_counts
+from tdstream.corpus import derived as window_counts
+from tdstream.corpus.derived import WindowCounts, count_windows
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.corpus.window_counts import WindowCounts, count_windows
+from tdstream.distributed.topology import resolve_topology
 from tdstream.errors import CorpusError, StateError
-from tdstream.nodes.document_chunks import DocumentChunks
+from tdstream.nodes.document_windows import DocumentChunks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
-from tdstream.sources.chain import Cut, shard_chain
-from tdstream.topology import resolve_topology
-from tdstream.windows import DocumentCut
+from tdstream.pipelines.compose import shard_chain
+from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.windows import DocumentCut
 
 LENGTHS = np.random.default_rng(3).integers(1, 12, 40)
 ENDS = np.cumsum(LENGTHS)

@@ -88,7 +88,7 @@ def test_rows_keep_the_storage_type(make_reader, dtype):
 
 def test_few_maps_stay_open(make_reader, monkeypatch):
     """A thousand shards do not take a thousand file descriptors."""
-    monkeypatch.setattr("tdstream.corpus.open_maps.MAX_OPEN_MAPS", 5)
+    monkeypatch.setattr("tdstream.corpus.shard_reader.MAX_OPEN_MAPS", 5)
     reader = make_reader(*[4] * 50)
     before = len(os.listdir("/proc/self/fd"))
     assert reader.read(np.arange(50)).ravel().tolist() == list(range(200))

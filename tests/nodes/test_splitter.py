@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from tdstream.distributed.topology import Topology, Worker
 from tdstream.errors import ConfigError, GeometryError, StateError
 from tdstream.nodes.splitter import Splitter
-from tdstream.topology import Topology, Worker
 
 
 class Shifted:

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tdstream.preparation.encoder import Encoded
+from tdstream.text.encoders.base import Encoded
 
 TEXT = [Path(module.__file__).read_text(encoding="utf-8") for module in (json, argparse)]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<tool>"]

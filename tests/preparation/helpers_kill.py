@@ -20,7 +20,7 @@ import datasets  # noqa: F401 - here, and not in each attempt
 
 from tdstream.errors import TdstreamError
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
 
 
 def attempt(options: dict[str, Any]) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tdstream.corpus import staging
-from tdstream.corpus.locks import take_lock
+from tdstream.writing import staging
+from tdstream.writing.locks import take_lock
 
 
 class Killed(BaseException):

@@ -17,13 +17,13 @@ from helpers_points import Killed, files_of, killed_at
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
-from tdstream.corpus.verify import verify_corpus
 from tdstream.errors import ConfigError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
+from tdstream.text.options import PrepareOptions
+from tdstream.verification.verify import verify_corpus
 
 OLD = [f"old {'x ' * (number % 13)}{number}" for number in range(40)]
 NEW = [f"new {'y ' * (number % 11)}{number}" for number in range(50)]

@@ -12,9 +12,9 @@ from transformers import AutoTokenizer
 import tdstream
 from helpers_text import numbers_tokenizer, write_jsonl
 from tdstream.errors import ConfigError
-from tdstream.preparation.counting import recall_count
+from tdstream.preparation.count import recall_count
 from tdstream.preparation.engine import Inputs
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
 
 WORDS = {"<unk>": 0, "<eos>": 1, "a": 2, "b": 3, "c": 4}
 TEXTS = ["a b c", "", "a", "b c a b"]  # 3 + 0 + 1 + 4 tokens and four ends

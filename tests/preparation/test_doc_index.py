@@ -15,14 +15,14 @@ import pytest
 from helpers_ends import chunk_sizes, document_lengths, expected_ends, stored_ends
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
-from tdstream.corpus.doc_index import has_doc_index, read_ends
-from tdstream.corpus.merge import merge_tasks
+from tdstream.corpus.document_index import has_doc_index, read_ends
 from tdstream.corpus.meta import read_meta
-from tdstream.corpus.verify import verify_corpus
 from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError, OutputError
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
+from tdstream.verification.verify import verify_corpus
+from tdstream.writing.merge import merge_tasks
 
 TEXTS = [
     "def load(fp): return json.load(fp)",
@@ -201,7 +201,9 @@ class TestHistory:
     def test_room(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room that is asked for a chunk includes an index as large as the largest so far."""
         asked: list[int] = []
-        monkeypatch.setattr("tdstream.corpus.shards.check_room", lambda _, num_bytes: asked.append(num_bytes))
+        monkeypatch.setattr(
+            "tdstream.writing.shard_writer.check_room", lambda _, num_bytes: asked.append(num_bytes)
+        )
         out = prepare()
         counts = [len(ends) for ends in stored_ends(out)]
         assert asked == [100 + 8 * max(counts[:number], default=0) for number in range(len(counts))]

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS, numbers_tokenizer
-from tdstream.preparation.documents import ends_with_eos, which_hold, with_eos
-from tdstream.preparation.encoder import Encoded, HfEncoder
+from tdstream.preparation.tokenizing import ends_with_eos, which_hold, with_eos
+from tdstream.text.encoders.base import Encoded, HfEncoder
 
 TEXTS = [
     "",

@@ -9,9 +9,8 @@ from helpers_encoder import KINDS, split, trained_on_bytes, with_odd_tokens
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from tdstream.errors import TokenizerError
-from tdstream.preparation.encoder_audit import BackendEncoder, with_visible_cuts
-from tdstream.preparation.encoder_codes import CodePoints
-from tdstream.preparation.encoder_proof import prove
+from tdstream.text.encoders.proof import BackendEncoder, prove, with_visible_cuts
+from tdstream.text.encoders.verdict import CodePoints
 
 CODES = [*range(0x200), 0x4E00, 0xA7CF, 0x1F600]
 

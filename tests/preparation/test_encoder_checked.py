@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from helpers_text import EOS
-from tdstream.preparation import encoder_checked
-from tdstream.preparation.encoder import Encoded, HfEncoder
-from tdstream.preparation.encoder_checked import RECHECKED, CheckedEncoder, rechecked
-from tdstream.preparation.encoder_codes import CodePoints
+from tdstream.text.encoders import verified as encoder_checked
+from tdstream.text.encoders.base import Encoded, HfEncoder
+from tdstream.text.encoders.verdict import CodePoints
+from tdstream.text.encoders.verified import RECHECKED, CheckedEncoder, rechecked
 
 TEXTS = ["def load", "", "na\u00efve", "\u017f", f"a{EOS}b", "x\u017fy", "\u65e5\u672c"]
 

@@ -13,9 +13,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS
 from tdstream.errors import ConfigError, TokenizerError
-from tdstream.preparation import encoder_choice, encoder_fast
-from tdstream.preparation.encoder_choice import choose_encoder, choosing
-from tdstream.preparation.encoder_verdicts import cache_dir
+from tdstream.text.encoders import base as encoder_fast
+from tdstream.text.encoders import select as encoder_choice
+from tdstream.text.encoders.select import choose_encoder, choosing
+from tdstream.text.encoders.verdict import cache_dir
 
 TEXTS = ["def load", "", "na\u00efve \u017f", f"a{EOS}b"]
 

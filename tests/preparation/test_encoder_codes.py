@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tdstream.preparation.encoder_codes import CodePoints
+from tdstream.text.encoders.verdict import CodePoints
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=12)
 

@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS
 from tdstream.errors import TokenizerError
-from tdstream.preparation import encoder_choice, encoder_fast
-from tdstream.preparation.encoder_choice import choose_encoder
-from tdstream.preparation.encoder_fast import FAST_ENCODERS, GigatokenEncoder, load_fast
-from tdstream.preparation.encoder_nasty import around, nasty_texts
+from tdstream.text.encoders import base as encoder_fast
+from tdstream.text.encoders import select as encoder_choice
+from tdstream.text.encoders.base import FAST_ENCODERS, GigatokenEncoder, load_fast
+from tdstream.text.encoders.proof_texts import around, nasty_texts
+from tdstream.text.encoders.select import choose_encoder
 
 FEW_CODES = [*range(0x500), *range(0x1E00, 0x2100), 0x4E00, 0xAC00, *range(0x1F5F0, 0x1F610), 0x1C89, 0x1F1E9]
 EXACT = {

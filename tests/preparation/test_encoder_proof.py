@@ -12,12 +12,11 @@ from helpers_encoder import SPECIALS, Wrong, encoded
 from transformers import AutoTokenizer
 
 from helpers_text import EOS
-from tdstream.preparation import encoder_proof
-from tdstream.preparation.encoder import Encoded, HfEncoder
-from tdstream.preparation.encoder_codes import CodePoints
-from tdstream.preparation.encoder_nasty import PLAIN, around, code_points, groups_of, nasty_texts
-from tdstream.preparation.encoder_proof import different, prove, texts_for
-from tdstream.preparation.encoder_verdicts import Verdict
+from tdstream.text.encoders import proof as encoder_proof
+from tdstream.text.encoders.base import Encoded, HfEncoder
+from tdstream.text.encoders.proof import different, prove, texts_for
+from tdstream.text.encoders.proof_texts import PLAIN, around, code_points, groups_of, nasty_texts
+from tdstream.text.encoders.verdict import CodePoints, Verdict
 
 CODES = [*range(0x300), *range(0x4E00, 0x4E60), 0x1F600]
 

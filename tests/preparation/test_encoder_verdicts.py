@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tdstream.preparation.encoder_verdicts import Verdict, VerdictKey, cache_dir, read_verdict, write_verdict
+from tdstream.text.encoders.verdict import Verdict, VerdictKey, cache_dir, read_verdict, write_verdict
 
 KEY = VerdictKey(encoder="fastokens", version="1.0", oracle="tokenizers 1", proof=1, tokenizer="ab12")
 VERDICT = Verdict(ok=True, failing=((3, 5), (0x10FFFF, 0x10FFFF)), num_failed=3)

@@ -24,15 +24,15 @@ import zstandard
 from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
-from tdstream.corpus.entries import Entry
-from tdstream.corpus.journal import Journal
 from tdstream.errors import CorpusError, SourceError
-from tdstream.preparation import engine, records, source
-from tdstream.preparation.counts import Counts
-from tdstream.preparation.encoder import Encoded, HfEncoder
+from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.result import PrepareResult
+from tdstream.preparation.result import Counts, PrepareResult
+from tdstream.text import batches as records
+from tdstream.text import open as source
+from tdstream.text.encoders.base import Encoded, HfEncoder
+from tdstream.text.options import PrepareOptions
+from tdstream.writing.journal import Entry, Journal
 
 TEXTS = [
     "def load(fp):\n\treturn json.load(fp)",

@@ -14,8 +14,8 @@ import pytest
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.engine import Inputs, prepare_corpus
-from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.tables import ArrowTable, Rows
+from tdstream.text.fields import ArrowTable, Rows
+from tdstream.text.options import PrepareOptions
 
 RECORDS: list[dict[str, Any]] = [
     {

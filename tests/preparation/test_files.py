@@ -16,7 +16,7 @@ import zstandard
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.errors import ConfigError, SourceError
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
 
 
 def write(path: Path, *texts: str) -> Path:

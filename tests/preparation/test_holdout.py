@@ -17,14 +17,14 @@ from helpers_points import Killed, files_of, killed_at
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.cli.main import main
-from tdstream.corpus.merge import merge_tasks
-from tdstream.corpus.verify import verify_corpus
 from tdstream.errors import ConfigError, CorpusError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.preparation import engine, holdout
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
+from tdstream.text.options import PrepareOptions
+from tdstream.verification.verify import verify_corpus
+from tdstream.writing.merge import merge_tasks
 
 TEXTS = [f"text {'x ' * (number % 17)}{number}" if number % 11 else "" for number in range(120)]
 SIZES = [50, 13, 57]  # Records of each file.

@@ -16,9 +16,9 @@ import pytest
 from helpers_points import files_of
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
-from tdstream.corpus.verify import verify_corpus
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
+from tdstream.verification.verify import verify_corpus
 
 RUNNER = Path(__file__).with_name("helpers_kill.py")
 NUM_DOCUMENTS = 600

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tdstream.errors import ConfigError
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text.options import PrepareOptions
 
 
 @pytest.mark.parametrize(

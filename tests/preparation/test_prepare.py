@@ -13,11 +13,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import tdstream
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
-from tdstream.corpus.merge import merge_tasks
 from tdstream.errors import ConfigError, OutputError, SourceError, TokenizerError
-from tdstream.preparation import runs, worker
-from tdstream.preparation.records import TextSource
-from tdstream.preparation.worker import Orders
+from tdstream.preparation import worker_pool as worker
+from tdstream.preparation.worker_pool import Orders
+from tdstream.text import records as runs
+from tdstream.text.batches import TextSource
+from tdstream.writing.merge import merge_tasks
 
 TEXTS = [f"text {'x ' * (number * 7 % 19)}{number}" if number % 11 else "" for number in range(60)]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tdstream.preparation import source
-from tdstream.preparation.options import PrepareOptions
+from tdstream.text import open as source
+from tdstream.text.options import PrepareOptions
 
 
 @pytest.mark.parametrize(

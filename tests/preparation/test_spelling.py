@@ -8,7 +8,7 @@ import pytest
 
 import tdstream
 from tdstream.errors import OutputError, SourceError
-from tdstream.preparation.spelling import spelled
+from tdstream.preparation.options import spelled
 
 RECORDS = [{"text": "a"}, {"text": None}]
 

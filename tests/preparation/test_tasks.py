@@ -16,15 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
-from tdstream.corpus.locks import take_lock
-from tdstream.corpus.merge import merge_tasks
 from tdstream.corpus.meta import read_meta
 from tdstream.errors import ConfigError, CorpusError, OutputError
-from tdstream.preparation import engine, merging
+from tdstream.preparation import engine
+from tdstream.preparation import tasks as merging
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.merging import merge_all, wait_for_tasks
-from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
+from tdstream.preparation.tasks import merge_all, wait_for_tasks
+from tdstream.text.options import PrepareOptions
+from tdstream.writing.locks import take_lock
+from tdstream.writing.merge import merge_tasks
 
 TEXTS = [f"text {'x ' * (number % 17)}{number}" for number in range(100)]
 FILES = ["parquet", "jsonl"]

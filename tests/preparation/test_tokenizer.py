@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS, numbers_tokenizer, train_tokenizer
 from tdstream.errors import TokenizerError
-from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, plan_corpus
+from tdstream.text.options import PrepareOptions
+from tdstream.text.tokenizer import fingerprint, load_tokenizer, plan_corpus
 
 
 class TestLoad:
@@ -105,7 +105,7 @@ class TestFingerprint:
 
 def test_the_probe_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub whose name cannot be resolved counts as unreachable; behind a proxy nobody can tell."""
-    from tdstream.preparation.hub import hub_is_unreachable
+    from tdstream.text.network import hub_is_unreachable
 
     def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")

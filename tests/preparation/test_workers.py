@@ -19,17 +19,18 @@ import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.errors import SourceError, TdstreamError, TokenizerError
-from tdstream.preparation import records, worker, workers
-from tdstream.preparation.ahead import Ahead
-from tdstream.preparation.blocks import tokenize
-from tdstream.preparation.encoder import HfEncoder
+from tdstream.preparation import worker_pool as worker
+from tdstream.preparation import worker_pool as workers
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.records import TextBatch, TextSource
-from tdstream.preparation.segments import Place
-from tdstream.preparation.tokenizer import fingerprint, load_tokenizer, packed
-from tdstream.preparation.worker import Orders
-from tdstream.preparation.workers import Pool
+from tdstream.preparation.tokenizing import tokenize
+from tdstream.preparation.worker_pool import Orders, Pool
+from tdstream.text import batches as records
+from tdstream.text.batches import TextBatch, TextSource
+from tdstream.text.encoders.base import HfEncoder
+from tdstream.text.options import PrepareOptions
+from tdstream.text.read_ahead import Ahead
+from tdstream.text.segments import Place
+from tdstream.text.tokenizer import fingerprint, load_tokenizer, packed
 
 TEXTS = [f"{'self ' * (number * 13 % 50)}{number}" for number in range(200)]
 
@@ -258,7 +259,7 @@ def workers_of_this_process() -> list[int]:
             parent = int((child / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"tdstream.preparation.worker" in command and parent == os.getpid():
+        if b"tdstream.preparation.worker_pool" in command and parent == os.getpid():
             found.append(int(child.name))
     return found
 

@@ -12,7 +12,7 @@ from resume_truth import MODES, Data, Ids, epoch_order, flat, truth
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.order import make_order
+from tdstream.schedule.order import make_order
 
 BATCH = MODES["batch"]
 WORLDS = (1, 2, 3)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tdstream.streams.rollcall import RollCall
-from tdstream.topology import Worker
+from tdstream.distributed.topology import Worker
+from tdstream.distributed.worker_sync import RollCall
 
 WORKERS = [Worker(number, 3, True) for number in range(3)]
 

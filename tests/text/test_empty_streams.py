@@ -9,8 +9,7 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, some_texts
 
 import tdstream
 from tdstream.errors import SourceError
-from tdstream.text.counted_records import CountedRecords
-from tdstream.text.records import Place
+from tdstream.text.records import CountedRecords, Place
 
 HOW = {"seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, "kind": "stream"}
 

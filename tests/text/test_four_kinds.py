@@ -29,10 +29,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from helpers_text import train_tokenizer
-from tdstream.corpus.locks import is_locked, take_lock
 from tdstream.errors import OutputError, SourceError, StateError
-from tdstream.preparation import cached
+from tdstream.preparation import cache as cached
 from tdstream.text.tokenize import Tokenize
+from tdstream.writing.locks import is_locked, take_lock
 
 TEXTS = some_texts(400)
 PADDED = [f"  {text}\n" for text in TEXTS]  # white space that cut="document" must not see
@@ -205,7 +205,7 @@ def test_a_list_has_all_that_a_corpus_has(tokenizer_dir):
 
 def test_a_long_tokenization_shows_a_bar(tokenizer_dir, monkeypatch, capfd):
     """Nothing when it is quick; a bar, with the number of documents, when it takes more than its patience."""
-    from tdstream.text import text_tokens
+    from tdstream.nodes import text_tokens
 
     len(build("list", TEXTS, tokenizer_dir))
     assert "Tokenizing" not in capfd.readouterr().err

@@ -9,8 +9,8 @@ import pytest
 
 import tdstream
 from tdstream.errors import ConfigError, CorpusNotFoundError, TokenizerError
-from tdstream.sources import kinds
-from tdstream.sources.kinds import kind_of
+from tdstream.pipelines import source_kind as kinds
+from tdstream.pipelines.source_kind import kind_of
 
 
 def rows():
@@ -41,7 +41,7 @@ def test_a_source_is_taken_for_what_it_is(source, options, expected):
 
 def test_it_is_said_in_one_line(caplog):
     """What a source is taken for, and why."""
-    with caplog.at_level(logging.INFO, "tdstream.sources.kinds"):
+    with caplog.at_level(logging.INFO, "tdstream.pipelines.source_kind"):
         kind_of(["a"])
     assert [record.getMessage() for record in caplog.records] == [
         "The source, a list, is taken for text to be tokenized once into memory (a list)."

@@ -9,7 +9,7 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, document_rows, joined_rows, some
 from helpers_time import Screen
 
 import tdstream
-from tdstream.totals import hint_of
+from tdstream.streams.total_hint import hint_of
 
 TEXTS = some_texts(120)
 BATCHES = len(joined_rows(TEXTS)) // BATCH_SIZE

@@ -16,9 +16,8 @@ from helpers_stream import (
 )
 
 import tdstream
-from tdstream.text.chunk import Chunk
+from tdstream.streams.cut import Block, Chunk
 from tdstream.text.records import Place
-from tdstream.text.sample import Block
 from tdstream.text.tokenize import Documents
 
 

@@ -11,7 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from tdstream.errors import StaleIteratorError, StateError
-from tdstream.totals import hint_of
+from tdstream.streams.total_hint import hint_of
 
 TEXTS = some_texts(200)
 

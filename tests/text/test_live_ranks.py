@@ -14,8 +14,8 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, ids_of, some_texts
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
+from tdstream.distributed import end_of_epoch as agreement
 from tdstream.errors import ConfigError, GeometryError, StateError
-from tdstream.streams import agreement
 
 JOB = Path(__file__).with_name("live_job.py")
 TEXTS = some_texts(300)

@@ -10,8 +10,8 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, some_texts
 
 import tdstream
 from tdstream.errors import ConfigError
-from tdstream.sources import meaning
-from tdstream.sources.meaning import MEANINGS
+from tdstream.pipelines import source_kind as meaning
+from tdstream.pipelines.source_kind import MEANINGS
 
 TEXTS = some_texts(60)
 KINDS = ("corpus", "memory", "cache", "stream", "mixture")
@@ -94,10 +94,10 @@ def test_what_means_nothing_is_left_aside_with_a_word(corpus, tokenizer_dir, cap
         with pytest.raises(ConfigError, match="kind and cache_dir are for one of text"):
             built(kind, corpus, tokenizer_dir, cache_dir=value)
         return
-    with caplog.at_level(logging.WARNING, "tdstream.sources.meaning"):
+    with caplog.at_level(logging.WARNING, "tdstream.pipelines.source_kind"):
         found = built(kind, corpus, tokenizer_dir, **{option: value})
         built(kind, corpus, tokenizer_dir, **{option: value})
-    lines = [line.getMessage() for line in caplog.records if line.name == "tdstream.sources.meaning"]
+    lines = [line.getMessage() for line in caplog.records if line.name == "tdstream.pipelines.source_kind"]
     assert len(lines) == (kind not in kinds)
     if lines:
         assert f"left aside: {option}= is for" in lines[0]

@@ -7,11 +7,9 @@ import pytest
 from helpers_stream import Texts, some_texts, write_shards
 
 from tdstream.errors import SourceError
-from tdstream.text import dataset_records
-from tdstream.text.counted_records import CountedRecords
-from tdstream.text.dataset_records import DatasetRecords
-from tdstream.text.indexed_records import IndexedRecords
-from tdstream.text.records import Place
+from tdstream.text import dataset_stream as dataset_records
+from tdstream.text.dataset_stream import DatasetRecords
+from tdstream.text.records import CountedRecords, IndexedRecords, Place
 
 TEXTS = some_texts(230)
 NUMBERED = [f"{number}" for number in range(230)]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tdstream.errors import ConfigError
+from tdstream.streams.cut import Block, Sample
+from tdstream.streams.shuffle_buffer import NEVER_SERVED, ShuffleBuffer
 from tdstream.text.records import Place
-from tdstream.text.sample import Block, Sample
-from tdstream.text.shuffle_buffer import NEVER_SERVED, ShuffleBuffer
 
 
 def samples(first, count):

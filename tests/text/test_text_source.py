@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tdstream.errors import SourceError
-from tdstream.text import retry
-from tdstream.text.counted_records import CountedRecords
-from tdstream.text.records import Place
+from tdstream.text import network as retry
+from tdstream.text.records import CountedRecords, Place
 from tdstream.text.text_source import TextSource
 
 

@@ -1,0 +1,270 @@
+"""Read ranges of tokens from memory-mapped shards, whose borders they may cross."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.corpus.meta import Chunk
+from tdstream.errors import CorpusError
+
+PIECE_BYTES = 16 << 20
+"""Bytes that are read at once; memory is a small multiple of it."""
+
+Tokens = NDArray[np.unsignedinteger[Any]]
+
+
+def byte_pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of a file, from its beginning to its end.
+
+    Args:
+        path: The file.
+        piece_bytes: Bytes of each piece but the last; rounded down to whole tokens of either type.
+    """
+    whole = max(piece_bytes // 4, 1) * 4
+    with path.open("rb", buffering=0) as file:
+        while True:
+            piece = np.fromfile(file, np.uint8, whole)
+            if len(piece):
+                yield piece
+            if len(piece) < whole:
+                return
+
+
+def as_tokens(piece: NDArray[np.uint8], dtype: np.dtype[Any]) -> Tokens:
+    """Return the whole tokens of a piece; bytes of a last incomplete one are left out."""
+    tokens: Tokens = piece[: len(piece) // dtype.itemsize * dtype.itemsize].view(dtype)
+    return tokens
+
+
+class TokenFiles:
+    """The shards of a corpus as one stream of tokens; files are open only while they are read.
+
+    Args:
+        directory: The corpus directory.
+        dtype: The storage type.
+        chunks: The shards, in order.
+    """
+
+    def __init__(self, directory: Path, dtype: np.dtype[Any], chunks: Sequence[Chunk]) -> None:
+        self.directory = directory
+        self.dtype = dtype
+        self.chunks = tuple(chunks)
+        self.offsets = np.cumsum([0, *(chunk.tokens for chunk in chunks)], dtype=np.int64)
+
+    def pieces(self, piece_bytes: int = PIECE_BYTES) -> Iterator[Tokens]:
+        """Yield all tokens, in order; no piece holds tokens of two shards."""
+        for chunk in self.chunks:
+            for piece in byte_pieces(self.directory / chunk.file, piece_bytes):
+                yield as_tokens(piece, self.dtype)
+
+    def files_of(self, first: int, num_tokens: int) -> list[str]:
+        """Return the names of the shards that hold a range of tokens."""
+        low, high = self._numbers(first, num_tokens)
+        return [chunk.file for chunk in self.chunks[low:high]]
+
+    def read(self, first: int, num_tokens: int) -> Tokens:
+        """Return a range of tokens, shape [num_tokens], which may lie in several shards.
+
+        Args:
+            first: Place of the first one in the stream.
+            num_tokens: How many.
+        """
+        parts = []
+        low, high = self._numbers(first, num_tokens)
+        for number in range(low, high):
+            begin = max(first, int(self.offsets[number])) - int(self.offsets[number])
+            end = min(first + num_tokens, int(self.offsets[number + 1])) - int(self.offsets[number])
+            path = self.directory / self.chunks[number].file
+            parts.append(np.fromfile(path, self.dtype, end - begin, offset=begin * self.dtype.itemsize))
+        joined: Tokens = np.concatenate(parts) if parts else np.empty(0, self.dtype)
+        return joined
+
+    def _numbers(self, first: int, num_tokens: int) -> tuple[int, int]:
+        """Return the first of the shards that hold a range, and the one behind the last."""
+        if num_tokens < 1:
+            return 0, 0
+        low = int(np.searchsorted(self.offsets, first, side="right")) - 1
+        return low, int(np.searchsorted(self.offsets, first + num_tokens, side="left"))
+
+
+MAX_OPEN_MAPS = 128
+"""Each holds a file descriptor, of which a process may have only 1,024."""
+
+
+class Mapped(NamedTuple):
+    """A mapped shard."""
+
+    tokens: Tokens
+    bytes: memoryview
+    """The same; a part of it, to be copied, costs a third of a part of an array."""
+
+
+class OpenMaps(dict[int, Mapped]):
+    """The mapped shards of one reader; beyond MAX_OPEN_MAPS of all readers, the oldest is closed."""
+
+    def add(self, shard: int, mapped: Mapped) -> None:
+        """Keep a shard."""
+        self[shard] = mapped
+        _opened.append((weakref.ref(self), shard))
+        while len(_opened) > MAX_OPEN_MAPS:
+            _close_oldest()
+
+    def __reduce__(self) -> tuple[type[OpenMaps], tuple[()]]:
+        # Maps are opened per process: a pickled one is a copy of the whole shard.
+        return OpenMaps, ()
+
+
+_opened: deque[tuple[weakref.ref[OpenMaps], int]] = deque()
+
+
+def _close_oldest() -> None:
+    """Forget what belongs to readers that are gone; if there is nothing, close the oldest map."""
+    living = [entry for entry in _opened if entry[0]() is not None]
+    if len(living) == len(_opened):
+        owner, shard = living.pop(0)
+        maps = owner()
+        if maps is not None:
+            maps.pop(shard, None)
+    _opened.clear()
+    _opened.extend(living)
+
+
+class ShardMaps:
+    """The shards of a corpus as one stream; each is mapped when it is first read, in each process.
+
+    Args:
+        directory: The corpus directory.
+        files: File names of the shards, in order.
+        offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
+        dtype: The storage type.
+    """
+
+    def __init__(
+        self, directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> None:
+        self.dtype = dtype
+        self._borders = offsets
+        self.offsets: list[int] = offsets.tolist()  # a list: bisect on it beats numpy for a few rows
+        self._directory, self._files = directory, files
+        self._maps = OpenMaps()
+
+    def shard_of(self, place: int) -> int:
+        """Return the number of the shard that holds the token at a place of the stream."""
+        return bisect_right(self.offsets, place) - 1
+
+    def path(self, shard: int) -> Path:
+        """Return where a shard lies."""
+        return self._directory / self._files[shard]
+
+    def map(self, shard: int) -> Tokens:
+        """Return a shard's tokens as an array over the mapped file.
+
+        Raises:
+            CorpusError: If the shard has changed since the corpus was opened.
+        """
+        return self._mapped(shard).tokens
+
+    def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
+        """Return a copy of stretches of one length, [n, length], by their first tokens' places, [n]."""
+        size, shards = self.dtype.itemsize, np.searchsorted(self._borders, starts, side="right") - 1
+        firsts, wanted = (starts - self._borders[shards]) * size, length * size
+        numbers = shards.tolist()
+        views = {shard: self._mapped(shard).bytes for shard in set(numbers)}
+        pairs = zip(numbers, firsts.tolist(), strict=True)
+        pieces = [views[shard][first : first + wanted] for shard, first in pairs]
+        together = bytearray().join(pieces)
+        if len(together) < len(pieces) * wanted:  # some go on in the next shard
+            for row, piece in enumerate(pieces):
+                if len(piece) < wanted:
+                    pieces[row] = np.concatenate(self._pieces(int(starts[row]), length)).view(np.uint8).data
+            together = bytearray().join(pieces)
+        rows: Tokens = np.ndarray((len(starts), length), self.dtype, together)
+        return rows
+
+    def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
+        """Return stretches of the stream, each an array [length] that may be part of a map.
+
+        Args:
+            starts: Their first tokens' places in the stream.
+            lengths: Their tokens.
+        """
+        found, offsets = [], self.offsets
+        first = after = 0  # of the shard that was read last: often the next stretch lies there, too
+        for start, length in zip(starts, lengths, strict=False):
+            if not first <= start < after:
+                shard = bisect_right(offsets, start) - 1
+                first, after = offsets[shard], offsets[shard + 1]
+                tokens = self.map(shard)
+            begin = start - first
+            part = tokens[begin : begin + length]
+            found.append(part if start + length <= after else np.concatenate(self._pieces(start, length)))
+        return found
+
+    def _pieces(self, start: int, length: int) -> list[Tokens]:
+        """Return tokens start, start + 1, ... of the stream from as many shards as it takes."""
+        parts = []
+        while length:
+            shard = bisect_right(self.offsets, start) - 1  # never one without tokens: there is no map of it
+            part = self.map(shard)[start - self.offsets[shard] :][:length]
+            parts.append(part)
+            start, length = start + len(part), length - len(part)
+        return parts
+
+    def _mapped(self, shard: int) -> Mapped:
+        found = self._maps.get(shard)
+        if found is None:
+            tokens = self._open(shard)
+            found = Mapped(tokens, tokens.view(np.uint8).data)
+            self._maps.add(shard, found)
+        return found
+
+    def _open(self, shard: int) -> Tokens:
+        path = self.path(shard)
+        expected = self.offsets[shard + 1] - self.offsets[shard]
+        try:
+            mapped = np.memmap(path, dtype=self.dtype, mode="r")
+        except (OSError, ValueError) as error:
+            raise CorpusError(
+                f"{path} cannot be read any more: {error}. Was the corpus moved or deleted?"
+            ) from error
+        if len(mapped) != expected:
+            raise CorpusError(
+                f"{path} had {expected:,} tokens when the corpus was opened, has {len(mapped):,} now."
+            )
+        return np.asarray(mapped)  # a plain view: slicing np.memmap itself costs several times more
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Maps are opened per process: a pickled memmap is a copy of the whole shard.
+        return {**self.__dict__, "_maps": OpenMaps()}
+
+
+class JoinedMaps(ShardMaps):
+    """The shards of corpora of one storage type.
+
+    Args:
+        corpora: Each corpus's shards.
+
+    Attributes:
+        firsts: Where in the stream each corpus begins.
+    """
+
+    def __init__(self, corpora: Sequence[ShardMaps]) -> None:
+        sizes = np.concatenate([np.diff(corpus.offsets) for corpus in corpora])
+        offsets = np.cumsum([0, *sizes], dtype=np.int64)
+        super().__init__(Path(), (), offsets, corpora[0].dtype)
+        self._corpora = corpora
+        self._shards: list[int] = np.cumsum([0, *(len(corpus.offsets) - 1 for corpus in corpora)]).tolist()
+        self.firsts: list[int] = offsets[self._shards[:-1]].tolist()
+
+    def path(self, shard: int) -> Path:
+        """Return where a shard lies."""
+        corpus = bisect_right(self._shards, shard) - 1
+        return self._corpora[corpus].path(shard - self._shards[corpus])

@@ -1,0 +1,1 @@
+"""Hand batches to trainers, and remember what was given."""

@@ -1,1 +1,0 @@
-"""How sources are interleaved: weights, periods, schedules; all pure functions of a position."""

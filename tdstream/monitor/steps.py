@@ -1,0 +1,89 @@
+"""How many steps a training will take: plain arithmetic on the loader's length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sized
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tdstream.checks import whole
+from tdstream.errors import ConfigError
+from tdstream.streams.total_hint import hint_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """The steps of a training, on every rank alike."""
+
+    batches_per_epoch: int
+    """Batches that the loader yields in an epoch."""
+    epochs: int
+    grad_accum: int
+    """Batches whose gradients are summed for one optimizer step."""
+
+    @property
+    def per_epoch(self) -> int:
+        """Optimizer steps of an epoch; its last one may have fewer batches."""
+        return -(-self.batches_per_epoch // self.grad_accum)
+
+    @property
+    def total(self) -> int:
+        """Optimizer steps of all epochs."""
+        return self.per_epoch * self.epochs
+
+    def warmup_steps(self, ratio: float) -> int:
+        """Return this share of all optimizer steps, rounded up.
+
+        Args:
+            ratio: 0 to 1.
+
+        Raises:
+            ConfigError: If it is something else.
+        """
+        return math.ceil(self.total * _share(ratio))
+
+
+def _share(ratio: Any) -> Fraction:
+    try:
+        fits = not isinstance(ratio, bool) and 0 <= ratio <= 1
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ConfigError(f"the warm-up's ratio must be a number from 0 to 1, got {ratio!r}.")
+    return Fraction(str(ratio))  # as written: 0.07 of 100 is 7, not 8
+
+
+def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
+    """Return how many steps a training takes; nothing is read, and no worker is started.
+
+    Args:
+        loader: A loader, or the number of batches of an epoch. Of a resumed epoch all batches count.
+        epochs: How often the data are gone through.
+        grad_accum: Batches for one optimizer step; an epoch's last step takes what is left.
+
+    Raises:
+        TypeError: If the loader has no length, and its text has not been counted.
+        ConfigError: If a number is below 1, or the epoch has no batch.
+    """
+    batches = loader if isinstance(loader, int) else _length(loader)
+    return Steps(
+        batches_per_epoch=whole("the number of batches per epoch", batches, at_least=1),
+        epochs=whole("epochs", epochs, at_least=1),
+        grad_accum=whole("grad_accum", grad_accum, at_least=1),
+    )
+
+
+def _length(loader: Sized) -> int:
+    hint = hint_of(loader)
+    if hint is not None and hint.kind == "counted" and hint.unit == "batch":
+        return hint.total
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        raise TypeError(
+            f"{type(loader).__name__} has no length, so nobody knows how many steps an epoch takes. Count "
+            f"its text once with tdstream.count, or prepare it (tdstream prepare, or cache_dir=), or pass "
+            f"the number of batches."
+        ) from None

@@ -1,0 +1,169 @@
+"""What a batch says of the documents in it: their ids, places, and borders for variable-length attention.
+
+The batch is flattened, [B * T], and falls into *segments*: stretches of one document in one row. Padding at a
+row's end is a segment as well. The segments' borders, `cu_seqlens`, and the few labels to leave out are made
+where the row is read; ids and places are as large as the batch, and made where it arrives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tdstream.checks import flag, whole
+from tdstream.errors import ConfigError
+from tdstream.nodes.base import RowEnds, Segments
+
+IGNORED = -100
+"""The label that torch's cross entropy leaves out."""
+
+
+class Split(NamedTuple):
+    """The segments of a batch."""
+
+    borders: NDArray[np.int32]
+    """cu_seqlens: 0, and the ends of segments, ascending, [segments + 1] or [capacity]."""
+    left_out: NDArray[np.int64]
+    """Places in the flattened labels whose target belongs to the next document, [n]."""
+    longest: int
+    """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
+    segments: Segments
+    """What lies between the borders."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentFields:
+    """Which fields of documents a batch has.
+
+    Args:
+        cross_labels: Whether labels whose target belongs to the next document are kept.
+        capacity: The length of cu_seqlens in every batch, which repeats its last value; None: as needed.
+
+    Raises:
+        ConfigError: If the capacity is no integer of at least 2.
+    """
+
+    cross_labels: bool = False
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None:
+            whole("cu_seqlens_capacity", self.capacity, at_least=2)
+
+    def split(self, ends: RowEnds, seq_len: int, shift: int) -> Split:
+        """Return where rows fall into segments.
+
+        Args:
+            ends: The ends of documents in the rows.
+            seq_len: T.
+            shift: 1 where labels are the next tokens, 0 where they are the inputs, which a model shifts.
+
+        Raises:
+            ConfigError: If cu_seqlens would be longer than the capacity.
+        """
+        segments = ends.segments(seq_len)
+        borders, left_out, longest = segments.borders, segments.lasts, segments.longest
+        if not shift:
+            left_out = segments.starts[segments.numbers > 0]
+        if self.cross_labels:
+            left_out = left_out[:0]
+        if self.capacity is not None:
+            borders, longest = _padded(borders, self.capacity), seq_len
+        return Split(borders, left_out, longest, segments)
+
+
+def _padded(borders: NDArray[np.int32], capacity: int) -> NDArray[np.int32]:
+    if len(borders) > capacity:
+        raise ConfigError(
+            f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
+            f"{len(borders):,} places, more than cu_seqlens_capacity={capacity:,}. Build with a "
+            f"larger one; a saved state goes on with it."
+        )
+    padded = np.full(capacity, borders[-1], np.int32)
+    padded[: len(borders)] = borders
+    return padded
+
+
+def document_fields(
+    wanted: bool, *, batched: bool, cross_labels: bool = False, capacity: int | None = None
+) -> DocumentFields | None:
+    """Return which fields of documents items have, from `build`'s arguments.
+
+    Args:
+        wanted: Whether there are any.
+        batched: Whether items are batches.
+        cross_labels: See DocumentFields.
+        capacity: See DocumentFields.
+
+    Raises:
+        ConfigError: If fields of fields that there are not are asked for.
+    """
+    cross_labels = flag("cross_document_labels", cross_labels)
+    if not wanted and (cross_labels or capacity is not None):
+        asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
+        raise ConfigError(f'{asked} needs documents=True or cut="pack".')
+    if capacity is not None and not batched:
+        raise ConfigError(
+            "cu_seqlens_capacity needs batch_size: single samples have no cu_seqlens, since a loader could "
+            "not stack them."
+        )
+    return DocumentFields(cross_labels=cross_labels, capacity=capacity) if wanted else None
+
+
+def document_tensors(
+    borders: Any, longest: int, rows: int, seq_len: int, segments: Segments | None = None
+) -> dict[str, Any]:
+    """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
+
+    Args:
+        borders: cu_seqlens, an int32 array, or a tensor on any device.
+        longest: max_seqlen.
+        rows: B.
+        seq_len: T.
+        segments: What lies between the borders, if that is at hand.
+    """
+    if isinstance(borders, Tensor):
+        ids, positions = _on_device(borders, rows, seq_len)
+    else:
+        ids, positions = _on_cpu(segments or Segments.of_borders(borders, seq_len), rows, seq_len)
+        borders = torch.from_numpy(borders.copy())
+    return {"document_ids": ids, "position_ids": positions, "cu_seqlens": borders, "max_seqlen": longest}
+
+
+def leave_out(labels: Tensor, places: Any) -> None:
+    """Set labels [B, T] at places of the flattened batch, an array or a tensor, to -100, in place."""
+    if isinstance(places, Tensor):
+        labels.view(-1)[places] = IGNORED
+    else:
+        labels.numpy().put(places, IGNORED)  # the same memory
+
+
+def _on_cpu(segments: Segments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return ids and positions; numpy repeats several times faster than torch, and than slices are filled."""
+    ids = segments.numbers.repeat(segments.lengths).reshape(rows, seq_len)
+    positions = segments.starts.repeat(segments.lengths)
+    np.subtract(_counted(rows * seq_len), positions, out=positions)
+    return torch.from_numpy(ids), torch.from_numpy(positions.reshape(rows, seq_len))
+
+
+@lru_cache(maxsize=4)
+def _counted(number: int) -> NDArray[np.int64]:
+    """Return 0, 1, 2, ...; counting anew for each batch would take as long as all else here."""
+    return np.arange(number)
+
+
+def _on_device(borders: Tensor, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return ids and positions, without asking the device for any number."""
+    begins = torch.zeros(rows * seq_len + 1, dtype=torch.int32, device=borders.device)
+    begins[borders.long()] = 1
+    begins = begins[:-1].view(rows, seq_len)
+    begins[:, 0] = 0
+    places = torch.arange(seq_len, device=borders.device)
+    starts = torch.where(begins == 1, places, 0).cummax(dim=1).values
+    return begins.cumsum(dim=1, dtype=torch.int32), places - starts

@@ -1,0 +1,109 @@
+"""Texts as one long stream of tokens in memory, tokenized once, when that is first needed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.state import Compared
+from tdstream.text.records import Place
+from tdstream.text.text_source import TextSource
+from tdstream.text.tokenize import Documents, Tokenize
+
+_RECORDS = 1000  # that are tokenized together
+_PATIENCE = 1.0  # seconds, after which a bar is shown
+
+
+class TextTokens(Compared):
+    """The tokens of all texts of a source, which are made here.
+
+    Args:
+        source: The texts.
+        tokenize: Makes tokens of them.
+        quiet: Whether no bar is shown, however long it takes.
+
+    Attributes:
+        what: What to call it in a sentence.
+        dtype: The storage type.
+
+    Raises:
+        SourceError: If a record holds no text.
+    """
+
+    name = "source"
+    what = "the text"
+
+    def __init__(self, source: TextSource, tokenize: Tokenize, *, quiet: bool = False) -> None:
+        self.dtype = tokenize.dtype
+        documents = _tokenized(source, tokenize, quiet)
+        self._tokens, self._ends = documents.tokens, documents.ends
+        self._identity = {
+            **tokenize.state_dict(),
+            "dtype": self.dtype.name,
+            "total_tokens": self.total_tokens,
+            "content": hashlib.sha256(self._tokens.tobytes()).hexdigest()[:16],
+        }
+
+    def __repr__(self) -> str:
+        return f"TextTokens({len(self._ends):,} documents, {self.total_tokens:,} tokens)"
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all texts, an end-of-text token behind each."""
+        return len(self._tokens)
+
+    def open(self) -> HeldTokens:
+        """Return the tokens, to be read."""
+        return HeldTokens(self._tokens)
+
+    def ends(self) -> DocumentEnds:
+        """Return where documents end."""
+        return DocumentEnds.of(self._ends, self.total_tokens)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what makes this the same text under the same tokenizer."""
+        return dict(self._identity)
+
+
+class HeldTokens:
+    """Tokens in memory, read as those of one shard."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.dtype, self._tokens = tokens.dtype, tokens
+        self.offsets = [0, len(tokens)]
+
+    def shard_of(self, _place: int) -> int:
+        """Return the number of the only shard."""
+        return 0
+
+    def map(self, _shard: int) -> Tokens:
+        """Return all tokens."""
+        return self._tokens
+
+    def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
+        """Return a copy of stretches of one length, [n, length]."""
+        return np.lib.stride_tricks.sliding_window_view(self._tokens, length)[starts]
+
+    def slices(self, starts: Any, lengths: Any) -> list[Tokens]:
+        """Return stretches of the stream, each an array [length] that is part of it."""
+        pairs = zip(starts, lengths, strict=False)
+        return [self._tokens[start : start + length] for start, length in pairs]
+
+
+def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> Documents:
+    parts: list[Documents] = []
+    total = source.records.num_rows
+    with tqdm(total=total, desc="Tokenizing", unit=" doc", delay=_PATIENCE, disable=quiet) as bar:
+        for block in source.blocks(0, 0, 1, Place(), _RECORDS):
+            parts.append(tokenize.encode(block.texts))
+            bar.update(len(block.texts))
+    sizes = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    ends: list[NDArray[np.int64]] = [part.ends + size for part, size in zip(parts, sizes, strict=False)]
+    tokens: Tokens = np.concatenate([np.empty(0, tokenize.dtype), *(part.tokens for part in parts)])
+    return Documents(tokens, np.concatenate([np.empty(0, np.int64), *ends]))

@@ -1,0 +1,1 @@
+"""Compose nodes into a dataset."""

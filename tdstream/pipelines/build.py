@@ -1,0 +1,179 @@
+"""Compose the nodes into a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from tdstream.checks import flag
+from tdstream.distributed.topology import resolve_topology
+from tdstream.nodes.collate import Collate
+from tdstream.nodes.document_fields import document_fields
+from tdstream.nodes.splitter import Splitter
+from tdstream.pipelines.cached_source import corpus_in_cache, cut_of
+from tdstream.pipelines.compose import live_pipeline, memory_chain, memory_tokenizer, shard_chain
+from tdstream.pipelines.compose_mixture import mixture_node
+from tdstream.pipelines.mixture import Mixture
+from tdstream.pipelines.pipeline import LazyPipeline, Pipeline
+from tdstream.pipelines.source_kind import Text, heed_meanings, holds_text, kind_of, mixture_kind
+from tdstream.pipelines.views import View
+from tdstream.schedule.sample_spec import Cut
+from tdstream.streams.pipeline import StreamPipeline
+
+Source = str | Path | View | Any
+"""What `build` takes: the directory of a corpus, or a part of it; a mixture of several; or text."""
+
+
+def build(
+    source: Source,
+    *,
+    tokenizer: Any = None,
+    text_field: str = "text",
+    kind: str | None = None,
+    cache_dir: str | Path | None = None,
+    num_proc: int = 1,
+    encoder: str = "auto",
+    seq_len: int = 2048,
+    batch_size: int | None = None,
+    shuffle: bool | str = False,
+    seed: int = 42,
+    order: str = "feistel",
+    shuffle_buffer: int | None = None,
+    stride: int | None = None,
+    cut: str = "stream",
+    min_tail_len: int | None = None,
+    samples: slice | None = None,
+    documents: bool = False,
+    cross_document_labels: bool = False,
+    cu_seqlens_capacity: int | None = None,
+    block_samples: int = 1024,
+    dtype: DTypeLike | None = None,
+    labels: str = "next",
+    tail: str = "drop",
+    source_id: bool = False,
+    strict: bool = True,
+    dp_rank: int | None = None,
+    dp_world_size: int | None = None,
+) -> Pipeline | LazyPipeline | StreamPipeline:
+    """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
+
+    Args:
+        source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or several of
+            them, name -> (source, weight), whose samples are mixed in these shares; or a `Mixture`. Or text:
+            a list of texts or a `datasets.Dataset`, tokenized into memory at the first need; a
+            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or
+            anything that can be iterated over again and again, tokenized on the fly.
+        tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
+        text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
+        kind: What the source is to be taken for: "corpus", "memory", "cache" or "stream"; None decides by
+            what it is, and says so in the log.
+        cache_dir: A directory for corpora: text is prepared into it once, by whoever needs it first.
+        num_proc: Processes that prepare it.
+        encoder: What tokenizes: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
+        seq_len: T, tokens of a sample's input.
+        batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
+            batch_size of 1 or None; None yields single samples and leaves batching to the loader.
+        shuffle: Whether each epoch has an order of its own. "block" permutes blocks of neighbouring samples,
+            and the samples in each, for storage that is slow at random reads.
+        seed: Decides the orders, together with the epoch.
+        order: "feistel" (no memory) or "numpy" (the reference loader's order, 8 bytes per sample).
+        shuffle_buffer: For a live stream: how many documents are mixed; 0 keeps the order, None means 10,000
+            with shuffle=True. The samples of up to so many documents are kept in memory.
+        stride: Tokens from one sample's start to the next one's; default seq_len + 1, and seq_len with
+            cut="document".
+        cut: "stream": samples are cut from the stream of tokens wherever they fall. "document": no sample
+            crosses a document's end; shorter ones are padded. "pack": a sample holds whole documents, or a
+            full row of one that is longer.
+        min_tail_len: The fewest tokens that make a document, or what is left of it behind its full samples,
+            worth a padded sample of its own, with cut="document"; default seq_len // 4.
+        samples: Which of the samples to serve, as a slice of their stored order, of a mixture of each
+            source's; None means all.
+        documents: Whether batches say where documents are: "document_ids", "position_ids", "cu_seqlens" and
+            "max_seqlen". With cut="pack" they always do.
+        cross_document_labels: Whether labels are kept where the target belongs to the next document.
+        cu_seqlens_capacity: A fixed length of cu_seqlens, for compiled models: it is padded with its last
+            value, and max_seqlen is seq_len. A batch that needs more raises an error.
+        block_samples: Samples of a block, for shuffle="block".
+        dtype: "uint16" or "uint32", where the corpus has no meta.json.
+        labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
+            that shift them inside, as those of transformers do.
+        tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
+            beginning, of a mixture that a source left in the epoch's course from behind that place.
+        source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source,
+            counted from 0 in the order in which the mixture names them; a state does not keep it.
+        strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than
+            streams), states of other data or settings, and mixtures of tokenizers. False lets streams be
+            empty, and warns.
+        dp_rank: This process's data-parallel rank; default torch.distributed's, else RANK, else 0.
+        dp_world_size: The number of data-parallel ranks; given together with dp_rank.
+
+    Returns:
+        An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
+        batch_size); len() is the number of items of this rank per epoch, and a live stream has none. With
+        cut="document" and "pack" also "attention_mask" and "is_natural_stop". With documents also
+        "document_ids", int32, and "position_ids", int64, of input_ids' shape, and with batch_size
+        "cu_seqlens", int32 [n], and the int "max_seqlen", for the flattened batch.
+
+    Raises:
+        ConfigError: If an argument is out of range, or the source is none of those.
+        TokenizerError: If text is given, and no usable tokenizer.
+        CorpusNotFoundError: If the directory or a shard is missing.
+        CorpusError: If the corpus is damaged, unfinished, or too small for one sample.
+        GeometryError: If strict and a stream would be empty.
+    """
+    topology = resolve_topology(dp_rank, dp_world_size)
+    source_id, strict = flag("source_id", source_id), flag("strict", strict)
+    how = Cut(
+        seq_len=seq_len,
+        stride=stride,
+        cut=cut,
+        min_tail_len=min_tail_len,
+        documents=documents,
+        samples=samples,
+        shuffle=shuffle,
+        seed=seed,
+        order=order,
+        block_samples=block_samples,
+    )
+    text = Text(
+        tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer,
+        num_proc=num_proc,
+    )  # fmt: skip
+    mixture = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
+    if isinstance(mixture, Mixture):
+        found = mixture_kind(kind, cache_dir)
+    else:
+        found = kind_of(source, kind, cache_dir=cache_dir)
+    heed_meanings(
+        found, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
+        cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
+        block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
+        samples=samples, tail=tail, source_id=source_id,
+    )  # fmt: skip
+    fields = document_fields(
+        how.marks_ends,
+        batched=batch_size is not None,
+        cross_labels=cross_document_labels,
+        capacity=cu_seqlens_capacity,
+    )
+    if found == "stream":
+        return live_pipeline(
+            source, text, how, batch_size=batch_size, labels=labels, topology=topology, strict=strict
+        )
+    collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
+
+    def dealt(chain: tuple[Any, ...]) -> Pipeline:
+        splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
+        return Pipeline(chain, splitter, collate, strict=strict)
+
+    if isinstance(mixture, Mixture):
+        return dealt((mixture_node(mixture, how, dtype=dtype, strict=strict, source_id=source_id),))
+    if found == "memory":
+        tokenize, quiet = memory_tokenizer(text, how), topology.dp_rank > 0
+        return LazyPipeline(lambda: dealt(memory_chain(source, text, tokenize, how, quiet=quiet)))
+    if found == "cache":
+        source, how = corpus_in_cache(source, text, how, cache_dir, topology), cut_of(how, text)
+    return dealt(shard_chain(source, how, dtype=dtype))

@@ -1,0 +1,61 @@
+"""Turn text into a corpus in a directory of corpora, once, whoever asks and however often."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tdstream.distributed.topology import Topology
+from tdstream.errors import ConfigError
+from tdstream.pipelines.source_kind import Text, is_path
+from tdstream.preparation.options import python_options
+from tdstream.schedule.sample_spec import Cut
+from tdstream.text.options import PrepareOptions, name_of
+from tdstream.text.tokenize import tokenize_with
+
+_OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
+
+
+def cut_of(cut: Cut, text: Text) -> Cut:
+    """Return the cut with the tokenizer's own pad id, which a corpus does not know."""
+    if cut.cut == "stream":
+        return cut
+    return replace(cut, pad_id=tokenize_with(text.tokenizer).pad_token_id)
+
+
+def corpus_in_cache(source: Any, text: Text, cut: Cut, cache_dir: Any, topology: Topology) -> Path:
+    """Return the corpus of a source, prepared by rank 0 of whoever needs it first.
+
+    Args:
+        source: What `prepare` takes.
+        text: How text is read and tokenized.
+        cut: How samples will be cut; with cut="document" texts are stripped.
+        cache_dir: The directory for corpora.
+        topology: This rank.
+
+    Raises:
+        TdstreamError: If it cannot be prepared.
+    """
+    if text.tokenizer is None:
+        raise ConfigError("text has to be tokenized, and no tokenizer was given. Pass tokenizer=...")
+    # Loads datasets and transformers, which takes seconds that whoever reads a corpus does not wait.
+    from tdstream.preparation.cache import cached_corpus  # noqa: PLC0415
+    from tdstream.preparation.engine import Inputs  # noqa: PLC0415
+    from tdstream.preparation.result import Bar  # noqa: PLC0415
+
+    named, known = is_path(source), is_path(text.tokenizer)
+    options = PrepareOptions(
+        dataset=os.fspath(source) if named else name_of(source),
+        tokenizer=os.fspath(text.tokenizer) if known else name_of(text.tokenizer),
+        text_field=text.text_field,
+        encoder=text.encoder,
+        strip=cut.cut == "document",
+        num_proc=text.num_proc,
+    )
+    inputs = Inputs(source=None if named else source, tokenizer=None if known else text.tokenizer)
+    with Bar(visible=topology.dp_rank == 0) as bar, python_options(_OPTIONS):
+        return cached_corpus(
+            options, inputs, Path(cache_dir).absolute(), goes_first=topology.dp_rank == 0, observe=lambda: bar
+        )

@@ -1,0 +1,241 @@
+"""Make blocks of tokens in several processes, in the order of the batches."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import cycle
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tdstream.errors import TdstreamError, TokenizerError
+from tdstream.preparation.ledger import Block
+from tdstream.preparation.tokenizing import block_of, tokenize
+from tdstream.text.batches import TextBatch
+from tdstream.text.encoders.base import Encoder
+from tdstream.text.encoders.select import choose_encoder
+from tdstream.text.network import in_one_line
+from tdstream.text.read_ahead import Ahead
+from tdstream.text.tokenizer import fingerprint, load_tokenizer, unpacked
+
+# Encode batches for another process: its first message says how, the others are texts.
+#
+# The process ends when the one at the other end of the connection does, however that happens.
+
+PROGRAM = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "from tdstream.preparation.process_setup import settle_in; "
+    "sys.argv[2:] == ['without_torch'] and settle_in(); "
+    "from tdstream.preparation.worker_pool import serve; serve(int(sys.argv[1]))"
+)
+"""What a worker's interpreter runs; its arguments are a connection's descriptor and "without_torch" or ""."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orders:
+    """How to encode."""
+
+    tokenizer: str
+    """Name on the hub, or a local directory."""
+    pickled: bytes = b""
+    """The tokenizer itself, where the caller has it in hand; then its name is of no use."""
+    tokenizer_fingerprint: str
+    """Which tokenizer that has to be."""
+    encoder: str
+    """The encoder that was asked for."""
+    eos_token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error in a worker, for the process that it works for."""
+
+    kind: type[TdstreamError]
+    message: str
+
+
+def serve(descriptor: int) -> None:
+    """Answer every list of texts with its `Tokens`, until there are no more.
+
+    Args:
+        descriptor: Of the connection.
+    """
+    try:
+        _serve(Connection(descriptor))
+    except (EOFError, OSError):  # Nobody is there any more.
+        os._exit(1)
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    orders: Orders = connection.recv()
+    encoder: Encoder | None = None
+    while True:
+        texts = connection.recv()
+        if texts is None:
+            return
+        try:
+            encoder = encoder or _encoder(orders)
+            answer: object = tokenize(encoder, texts, orders.eos_token_id)
+        except TdstreamError as error:
+            answer = Failure(type(error), str(error))
+        except Exception as error:  # It raises whatever the tokenizer raises.
+            answer = Failure(TdstreamError, f"The tokenizer failed: {in_one_line(error)}.")
+        connection.send(answer)
+
+
+def _encoder(orders: Orders) -> Encoder:
+    tokenizer = unpacked(orders.pickled) if orders.pickled else load_tokenizer(orders.tokenizer)
+    if fingerprint(tokenizer) != orders.tokenizer_fingerprint:
+        raise TokenizerError(
+            f"Tokenizer {orders.tokenizer!r} has changed since the preparation began. Begin again."
+        )
+    try:
+        return choose_encoder(tokenizer, orders.encoder)
+    except TokenizerError:  # Another worker has just found out that it is not exact.
+        return choose_encoder(tokenizer, "hf")
+
+
+_IN_FLIGHT = 3  # Batches for each worker: one that it encodes, one that waits, one that is written.
+
+
+class Worker:
+    """One process that encodes, and the connection to it."""
+
+    def __init__(self, orders: Orders) -> None:
+        """Start it.
+
+        Args:
+            orders: How to encode.
+        """
+        ours, theirs = Pipe()
+        self.connection: Connection[Any, Any] = ours
+        torch = "" if orders.pickled else "without_torch"  # A tokenizer of a caller's own class may need it.
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), torch],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for us; the worker ends when we do.
+            )
+        with suppress(OSError):  # If it has ended already, the first answer says so.
+            ours.send(orders)
+
+    def receive(self) -> Any:
+        """Return its next answer.
+
+        Raises:
+            TdstreamError: If it failed, or has ended.
+        """
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            raise TdstreamError(
+                f"A worker process ({self.process.pid}) ended {self._how()}. Nothing that it was given is "
+                f"lost; use fewer processes or a smaller batch_size if memory ran out."
+            ) from None
+        if isinstance(answer, Failure):
+            raise answer.kind(answer.message)
+        return answer
+
+    def _how(self) -> str:
+        code = self.process.wait()
+        return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+    def stop(self, *, at_once: bool) -> None:
+        """End it.
+
+        Args:
+            at_once: Whether what it is doing is not needed any more.
+        """
+        if at_once:
+            self.process.kill()
+        with suppress(OSError):
+            self.connection.send(None)
+
+    def join(self) -> None:
+        """Wait for its end, and close the connection."""
+        self.connection.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a worker: our modules, and one thread, because there is a worker per core."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": path, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class Pool:
+    """Blocks from several processes, which take the batches in turn. Close it when done."""
+
+    def __init__(self, batches: Iterator[TextBatch], orders: Orders, num_proc: int) -> None:
+        """Start the workers, and begin to read.
+
+        Args:
+            batches: The texts.
+            orders: How to encode.
+            num_proc: Number of workers.
+        """
+        self._sent: queue.Queue[TextBatch | None] = queue.Queue(num_proc * _IN_FLIGHT)
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._workers = [Worker(orders) for _ in range(num_proc)]
+        self._read = Ahead(batches)
+        self._sender = threading.Thread(target=self._send, daemon=True)
+        self._sender.start()
+        self._encoded = Ahead(self._blocks())
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._encoded)
+
+    def close(self) -> None:
+        """Stop all processes and threads."""
+        at_once = self._sender.is_alive() or not self._sent.empty()
+        self._stopped.set()
+        for worker in self._workers:
+            worker.stop(at_once=at_once)
+        self._read.close()
+        while self._sender.is_alive():
+            with suppress(queue.Empty):  # Make room for the thread to notice.
+                self._sent.get(timeout=0.05)
+        with suppress(queue.Full):
+            self._sent.put_nowait(None)
+        self._encoded.close()
+        for worker in self._workers:
+            worker.join()
+
+    def _send(self) -> None:
+        try:
+            turns = cycle(self._workers)
+            for batch in self._read:
+                self._sent.put(replace(batch, texts=[]))
+                if self._stopped.is_set():
+                    break
+                with suppress(OSError):  # It has ended; the answer that is missing says how.
+                    next(turns).connection.send(batch.texts)
+                del batch  # It may be large, and the next one takes its time.
+        except BaseException as error:  # It is raised where the blocks are taken.
+            self._error = error
+        finally:
+            self._sent.put(None)
+
+    def _blocks(self) -> Iterator[Block]:
+        number = 0
+        while (batch := self._sent.get()) is not None:
+            tokens = self._workers[number % len(self._workers)].receive()
+            yield block_of(batch, tokens)
+            number += 1
+        if self._error is not None:
+            raise self._error

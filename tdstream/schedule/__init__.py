@@ -1,0 +1,1 @@
+"""Which sample stands where: integer arithmetic, no files, no torch."""

@@ -1,0 +1,299 @@
+"""Say which source stands at a place of an endless, even interleaving of sources, and how often it did.
+
+The interleaving is cut into periods of 1,000 places. Of its share of a period, say 123.4 places, a source
+has the whole part, 123, at the same places of every period, spread evenly. What is left over of all shares
+together is a whole number of *floating* places, of which a source has one in some periods and none in
+others, as a rotation says. So over M periods every source has its exact share, and any 1,000 consecutive
+places hold the rounded-down or the rounded-up share of it. (With some weights of many sources, a window may
+now and then hold one more, of a share whose left-over part is above 15/16: it is at most 1 + 1/16 off.)
+
+Shuffled, two neighbours change places at random, anew in each period. For windows that begin or end between
+the two that is one place more or less of each, so they do it only where both have room: a source whose share
+is a whole number has it always, another while its floating place comes or goes.
+
+All of it is whole numbers: nothing is drawn or kept, any place is answered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.checks import LARGEST
+from tdstream.schedule.rotation import Rotation
+
+Ints = NDArray[np.int64]
+
+PERIOD = 1000
+"""Places of a period."""
+MAX_PERIODS = 2**16
+"""The most periods after which all shares have come out even; shares that would need more are rounded."""
+
+
+def shares(weights: Ints) -> tuple[int, Ints, bool]:
+    """Return (M, shares of M periods in places, whether they are exact); every source has at least one."""
+    total = int(weights.sum())
+    common = int(np.gcd.reduce(weights))
+    periods = total // gcd(total, PERIOD * common)
+    if periods <= MAX_PERIODS:
+        return periods, PERIOD * periods * (weights // common) // (total // common), True
+    places = PERIOD * MAX_PERIODS
+    units, lost = np.divmod(places * weights, total)
+    units[(units == 0) & (weights > 0)] = 1
+    short = places - int(units.sum())
+    if short > 0:
+        units[np.argsort(-lost, kind="stable")[:short]] += 1
+    elif short < 0:
+        units[np.argmax(units)] += short
+    return MAX_PERIODS, units, False
+
+
+class Word(NamedTuple):
+    """The places of a period."""
+
+    sources: Ints
+    """[PERIOD]; -1 - r at floating place r."""
+    ranks: Ints
+    """[PERIOD]: how many places of its source come before; nothing of floating places."""
+    floating: Ints
+    """[num_floating + 1]: where the floating places are, in order."""
+    fixed: Ints
+    """source * PERIOD + slot of all fixed places, sorted."""
+    firsts: Ints
+    """[num_sources]: where in `fixed` each source begins."""
+
+    @classmethod
+    def of(cls, counts: Ints, num_floating: int) -> Word:
+        """Spread sources, and the floating places as one more of them, evenly."""
+        counts = np.append(counts, num_floating)
+        sources = np.repeat(np.arange(len(counts)), counts)
+        firsts = np.cumsum(counts) - counts
+        numbers = np.arange(PERIOD) - firsts[sources]
+        order = np.argsort((2 * numbers + 1) / (2 * counts[sources]), kind="stable")
+        slots = np.empty(PERIOD, np.int64)
+        slots[order] = np.arange(PERIOD)
+        word = np.where(sources < len(counts) - 1, sources, -1 - numbers)
+        num_fixed = PERIOD - num_floating
+        fixed, floating = (sources * PERIOD + slots)[:num_fixed], np.append(slots[num_fixed:], PERIOD)
+        return cls(word[order], numbers[order], floating, fixed, firsts[:-1])
+
+    def before(self, sources: Ints, slots: Ints) -> Ints:
+        """Return how many fixed places of sources come before slots."""
+        found: Ints = np.searchsorted(self.fixed, sources * PERIOD + slots) - self.firsts[sources]
+        return found
+
+
+OfSources = Callable[[Ints, Ints], Ints]
+"""A number of periods and sources; their shapes broadcast."""
+
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+class Interleaving:
+    """Sources in proportion to whole-number weights.
+
+    Args:
+        weights: Of each source, int64 [num_sources], their sum below 2^36; 0 leaves a source out.
+    """
+
+    def __init__(self, weights: Ints) -> None:
+        self.num_periods, units, exact = shares(weights)
+        whole, rest = np.divmod(units, self.num_periods)
+        self.counts: Ints = whole
+        """Places in every period, by source."""
+        self.rests: Ints = rest
+        """What is left over of a source's share, in parts of num_periods."""
+        self._wanders = (rest == 0) & exact
+        self._everyone = np.arange(len(weights))
+        self._rotation = Rotation(rest, self.num_periods)
+
+    def before(self, periods: Ints, sources: Ints) -> Ints:
+        """Return how many places sources have before the beginnings of periods; shapes broadcast."""
+        turns, left = periods // self.num_periods, periods % self.num_periods
+        count: Ints = periods * self.counts[sources] + turns * self.rests[sources]
+        if self._rotation.num_points:
+            count += self._rotation.chosen_before(left, sources)
+        return count
+
+    def at(self, places: Ints, key: int | None = None, until: int | None = None) -> tuple[Ints, Ints]:
+        """Return the sources at places, and how many places each has before.
+
+        Args:
+            places: int64 [n], at least 0.
+            key: What the exchanges of neighbours are drawn with; None for none.
+            until: The place where this interleaving ends; the period that it cuts is left as it is.
+        """
+        word = self._word
+        periods, slots = np.divmod(places, PERIOD)
+        floats = self._tabled(self._floating_slots, periods, 1)
+        origins = self._origins(periods, slots, floats, key, until)  # the slots whose sample stands here
+        sources = word.sources[origins]
+        floating = np.flatnonzero(sources < 0)
+        if floating.size:
+            sources[floating] = self._rotation.holders(periods[floating], -1 - sources[floating])
+        ranks = word.ranks[origins]
+        ranks[floating] = word.before(sources[floating], origins[floating])
+        ranks += self._tabled(self.before, periods)(periods, sources)
+        if self._rotation.num_points:
+            ranks += floats(periods, sources) < slots
+        return sources, ranks
+
+    def counts_at(self, place: int, key: int | None = None, until: int | None = None) -> Ints:
+        """Return how many places each source has before a place, [num_sources]; arguments as `at`."""
+        period, slot = divmod(place, PERIOD)
+        everyone, periods, slots = self._everyone, np.array(period), np.array(slot)
+        counts, word = self.before(periods, everyone), self._word
+        if slot:
+            counts += word.before(everyone, slots) + (self._floating_slots(periods, everyone) < slots)
+        if slot % 2 and key is not None and (until is None or period < until // PERIOD):
+            last = np.array([slot - 1])
+            origin = int(self._origins(np.array([period]), last, self._floating_slots, key, until)[0])
+            if origin == slot:  # a pair that is exchanged, and cut
+                counts[word.sources[slot]] += 1
+                counts[word.sources[slot - 1]] -= 1
+        return counts
+
+    def first(self, needs: Ints) -> int:
+        """Return the number of places after which the first source has had the places that it needs.
+
+        Args:
+            needs: Of each source, [num_sources]; 0 of those that do not count. Nothing is exchanged. Where
+                it takes more than 2^62 places, that is returned.
+        """
+        return int(self._ends(needs, np.min, np.any).min())
+
+    def last(self, needs: Ints) -> int:
+        """Return the number of places after which all sources have had what they need; as `first`."""
+        return int(self._ends(needs, np.max, np.all).max())
+
+    def _ends(self, needs: Ints, one: Callable[[Any], Any], enough: Callable[[Any], Any]) -> Ints:
+        """Return after how many places sources have what they need, of those that get there in one period.
+
+        Args:
+            needs: As `first`.
+            one: Picks the source whose period it is, from when sources get there.
+            enough: Says, of whether each is there, whether that one is.
+        """
+        sources = np.flatnonzero(needs)
+        needs, counts = needs[sources], dict[int, Ints]()
+
+        def there(period: int) -> NDArray[np.bool_]:
+            if period not in counts:
+                counts[period] = self.before(np.array(period), sources)
+            there: NDArray[np.bool_] = counts[period] >= needs
+            return there
+
+        shares = (self.counts + self.rests / self.num_periods)[sources]
+        guess = int(one(needs / shares))
+        if guess >= LARGEST // PERIOD:
+            return np.array([LARGEST])
+        period = _smallest(lambda number: bool(enough(there(number + 1))), guess)
+        here = np.flatnonzero(there(period + 1) & ~there(period))
+        slots = self._slots(period, sources[here], needs[here] - 1 - counts[period][here])
+        return period * PERIOD + slots + 1
+
+    def _slots(self, period: int, sources: Ints, ranks: Ints) -> Ints:
+        """Return the slots of sources in a period: of each the one with so many of its slots before."""
+        word, floating = self._word, self._floating_slots(np.array(period), sources)
+        fixed = word.before(sources, floating)  # how many come before the floating one
+        places = word.firsts[sources] + ranks - (ranks > fixed)
+        found = word.fixed.take(places, mode="clip") - sources * PERIOD
+        slots: Ints = np.where(ranks == fixed, floating, found)
+        return slots
+
+    def _tabled(self, count: OfSources, periods: Ints, margin: int = 0) -> OfSources:
+        """Return a function of periods and sources; where periods are close together, it looks up a table.
+
+        Args:
+            count: The function.
+            periods: What it will be asked for.
+            margin: And how many periods before and behind them.
+        """
+        if not periods.size:
+            return count
+        first, last, width = int(periods.min()) - margin, int(periods.max()) + margin, len(self.counts)
+        if (last - first + 1) * width > periods.size:
+            return count
+        table = count(np.arange(first, last + 1)[:, None], self._everyone).ravel()
+        return lambda periods, sources: table[(periods - first) * width + sources]
+
+    def _floating_slots(self, periods: Ints, sources: Ints) -> Ints:
+        """Return the slots of sources' floating places in periods, PERIOD where they have none."""
+        chosen, numbers = self._rotation.chosen(periods, sources)
+        return np.where(chosen, self._word.floating[numbers], PERIOD)
+
+    def _origins(
+        self, periods: Ints, slots: Ints, floats: OfSources, key: int | None, until: int | None
+    ) -> Ints:
+        """Return the slots whose source stands at slots: their own, or where exchanged their neighbour's."""
+        if key is None:
+            return slots
+        pairs = slots >> 1
+        drawn = _mixed((periods * (PERIOD // 2) + pairs).astype(np.uint64) ^ np.uint64(key)) & np.uint64(1)
+        exchanged = (drawn == 1) & self._unlike[pairs]
+        if until is not None:
+            exchanged &= periods < until // PERIOD
+        found = np.flatnonzero(exchanged)
+        exchanged[found] = self._have_room(periods[found], slots[found] & ~1, floats)
+        origins: Ints = slots ^ exchanged
+        return origins
+
+    @cached_property
+    def _unlike(self) -> NDArray[np.bool_]:
+        """Whether a pair of neighbours, [PERIOD / 2], is of two sources, at fixed places."""
+        first, second = self._word.sources[0::2], self._word.sources[1::2]
+        unlike: NDArray[np.bool_] = (first != second) & (first >= 0) & (second >= 0)
+        return unlike
+
+    def _have_room(self, periods: Ints, slots: Ints, floats: OfSources) -> NDArray[np.bool_]:
+        """Return whether pairs of neighbours that begin at even slots can change places."""
+        first, second = self._word.sources[slots], self._word.sources[slots + 1]
+        goes, comes = self._wanders[first], self._wanders[second]
+        if self._rotation.num_points:
+            (has, had), (has_other, had_other) = (
+                _around(floats, periods, slots, sources) for sources in (first, second)
+            )
+            goes, comes = goes | (had & ~has), comes | (has_other & ~had_other)
+        both: NDArray[np.bool_] = goes & comes
+        return both
+
+    @cached_property
+    def _word(self) -> Word:
+        return Word.of(self.counts, self._rotation.num_points)
+
+
+def _smallest(suffices: Callable[[int], bool], guess: int) -> int:
+    """Return the smallest number of at least 0 that suffices, as all above it do; it is near a guess."""
+    low, high, step = guess - 1, guess, 1
+    while low >= 0 and suffices(low):
+        low, high, step = max(low - step, -1), low, 2 * step
+    while not suffices(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def _around(
+    floats: OfSources, periods: Ints, slots: Ints, sources: Ints
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether sources have a floating place among the PERIOD places from a slot on, and before it."""
+    before, now, after = (floats(periods + step, sources) for step in (-1, 0, 1))
+    behind = (now > slots) & (now < PERIOD)
+    has, had = behind | (after < slots), ((before > slots) & (before < PERIOD)) | (now < slots)
+    return has, had
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return SplitMix64's finaliser of each value."""
+    values = (values ^ (values >> _S30)) * _M1
+    values = (values ^ (values >> _S27)) * _M2
+    mixed: NDArray[np.uint64] = values ^ (values >> _S31)
+    return mixed

@@ -1,0 +1,170 @@
+"""What a mixture's state tells: its sources, and the weights that they had, have and will have.
+
+This is enough to say where every sample of the run comes from, without opening a source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdstream.checks import LARGEST
+from tdstream.errors import StateError
+from tdstream.schedule.mixture_schedule import STOPS, Ints, Schedule, Stage, Weights, whole_weights
+
+
+class Entry(NamedTuple):
+    """A source, in this run or an earlier part of it."""
+
+    name: str
+    samples: int
+    """N, samples that it has."""
+    fingerprint: str
+    """A digest of what it holds and how it is cut."""
+    max_epochs: int
+    """How often an epoch of the mixture may take it whole; 0 where that is not said."""
+
+
+@dataclass(frozen=True)
+class MixturePlan:
+    """A mixture's sources and stages, and the order that follows from them."""
+
+    entries: tuple[Entry, ...]
+    """By name, so that the order does not depend on how, and when, a mixture was put down."""
+    stages: tuple[tuple[int, Weights], ...]
+    """(samples of the run before it, weights), the first at 0."""
+    stop: str
+    seed: int | None
+    """For another order in every period; None keeps one order."""
+    has_parts: bool = False
+    """Whether sources are, or were, parts of corpora: the state does not tell where their samples begin."""
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The sources' names."""
+        return [entry.name for entry in self.entries]
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The order."""
+        return Schedule(
+            [entry.samples for entry in self.entries],
+            [Stage(start, whole_weights(weights, self.names)) for start, weights in self.stages],
+            stop=self.stop,
+            max_epochs=[entry.max_epochs or None for entry in self.entries],
+            seed=self.seed,
+        )
+
+    def own_places(self, sources: Ints, numbers: Ints) -> tuple[Ints, Ints]:
+        """Return the own epochs and positions of samples, by their sources and numbers in the run."""
+        own_epochs, own_positions = np.divmod(numbers, self.schedule.sizes[sources])
+        return own_epochs, own_positions
+
+    def to_state(self) -> dict[str, Any]:
+        """Return sources and stages as JSON types, built fresh."""
+        return {
+            "stop": self.stop,
+            **({"has_parts": True} if self.has_parts else {}),
+            "sources": [list(entry) for entry in self.entries],
+            "stages": [
+                [start, [weights.get(name, 0) for name in self.names]] for start, weights in self.stages
+            ],
+        }
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any], seed: int | None) -> MixturePlan:
+        """Return what a state tells.
+
+        Raises:
+            StateError: If it was cut or changed.
+        """
+        try:
+            entries = tuple(Entry(*entry) for entry in state["sources"])
+            stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
+            _check(entries, stages, state["stop"])
+            return cls(entries, stages, state["stop"], seed, state.get("has_parts") is True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"the state's mixture does not fit, or was cut or changed ({type(error).__name__}: {error})."
+            ) from None
+
+    def weights_at(self, sample: int) -> Weights:
+        """Return the weights at a sample of the run."""
+        return dict(self.stages)[self.start_of(sample)]
+
+    def start_of(self, sample: int) -> int:
+        """Return the start of the stage in which a sample of the run is."""
+        return max(start for start, _ in self.stages if start <= sample)
+
+    def after(self, saved: MixturePlan, sample: int) -> MixturePlan:
+        """Return a plan that is the saved one up to a sample of the run, and this one from there on."""
+        known = {entry.name: entry for entry in (*saved.entries, *self.entries)}  # what lies here counts
+        entries = tuple(sorted(known.values()))
+        kept = [stage for stage in saved.stages if stage[0] < sample]
+        names, weights = [entry.name for entry in entries], self.weights_at(sample)
+        if not kept or not _same(kept[-1][1], weights, names):
+            kept.append((sample, weights))
+        later = [stage for stage in self.stages if stage[0] > sample]
+        has_parts = saved.has_parts or self.has_parts
+        return MixturePlan(entries, (*kept, *later), self.stop, self.seed, has_parts)
+
+    def differences(self, saved: MixturePlan) -> list[str]:
+        """Return a phrase for each way in which a saved mixture cannot become this one."""
+        found = [] if saved.stop == self.stop else [f"mixture.stop was {saved.stop!r}, is {self.stop!r}"]
+        entries = {entry.name: entry for entry in self.entries}
+        for was in saved.entries:
+            now = entries.get(was.name, was)
+            if now.samples != was.samples:
+                found.append(f"source {was.name} had {was.samples:,} samples, has {now.samples:,}")
+            elif now.fingerprint != was.fingerprint:
+                found.append(f"source {was.name} is another corpus, or cut in another way")
+            if now.max_epochs != was.max_epochs:
+                found.append(
+                    f"max_epochs of {was.name} was {was.max_epochs or None}, is {now.max_epochs or None}"
+                )
+        return found
+
+    def changes(self, saved: MixturePlan) -> list[str]:
+        """Return a phrase for each way in which sources or weights are others than saved."""
+        before, now = set(saved.names), set(self.names)
+        found = [f"source {name} was added" for name in sorted(now - before)]
+        found += [f"source {name} is missing" for name in sorted(before - now)]
+        starts = [start for start, _ in saved.stages]
+        if starts != [start for start, _ in self.stages]:
+            return [*found, f"stages began at {starts}, begin at {[start for start, _ in self.stages]}"]
+        names = sorted(before | now)
+        pairs = zip(saved.stages, self.stages, strict=True)
+        return [
+            *found,
+            *(
+                f"the weights from sample {was[0]:,} on are others"
+                for was, is_ in pairs
+                if not _same(was[1], is_[1], names)
+            ),
+        ]
+
+
+def _named(entries: Sequence[Entry], weights: Sequence[float]) -> Weights:
+    return {entry.name: weight for entry, weight in zip(entries, weights, strict=True) if weight}
+
+
+def _same(one: Weights, other: Weights, names: Sequence[str]) -> bool:
+    """Whether weights stand for the same shares."""
+    return one == other or np.array_equal(whole_weights(one, names), whole_weights(other, names))
+
+
+def _check(entries: Sequence[Entry], stages: Sequence[tuple[int, Weights]], stop: str) -> None:
+    starts = [start for start, _ in stages]
+    if stop not in STOPS or not stages or starts[0] != 0 or sorted(set(starts)) != starts:
+        raise ValueError("stages or stop cannot be")
+    shares = [list(weights.values()) for _, weights in stages]
+    if not all(own and min(own) > 0 and max(own) < math.inf for own in shares):
+        raise ValueError("a stage without sources, or a weight that is none")
+    counts = [count for entry in entries for count in (entry.samples, entry.max_epochs + 1)]
+    if not counts or min(counts) < 1 or max(*counts, starts[-1]) > LARGEST:
+        raise ValueError("a source without samples, or a number above 2^62")

@@ -1,0 +1,334 @@
+"""Say which sample of which source stands at a position of a mixture's epoch: arithmetic, nothing is read.
+
+The samples of a run are numbered over all its epochs. A *stage* is a stretch of them with the same weights.
+A *segment* is a stretch of an epoch in which the same sources are mixed with the same weights: one
+interleaving. It ends where the stage does, where a source leaves, or with the epoch. Epochs that lie in one
+stage are all alike, so that any epoch is found without going through those before it.
+
+Of each source, the samples that it has given to the run are numbered on and on, over stages and epochs:
+number u of a source with N samples is its own position u mod N in its own epoch u div N.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.checks import LARGEST
+from tdstream.errors import ConfigError
+from tdstream.schedule.interleave import Interleaving
+
+Ints = NDArray[np.int64]
+
+STOPS = ("first", "all", "drop")
+"""What ends an epoch: the first source that is used up; that all are; that all are, and left one by one."""
+
+_KEPT = 4  # interleavings that are kept ready; others are made anew
+
+
+class Stage(NamedTuple):
+    """Weights from a sample of the run on."""
+
+    start: int
+    """Samples of the run before it."""
+    weights: Ints
+    """[num_sources], whole numbers; 0 of a source that is not in the mixture."""
+
+
+class _Segment(NamedTuple):
+    start: int  # its first position
+    until: int  # where it ends if the stage does not end before, so that stages to come change nothing
+    weights: Ints
+    used: Ints  # samples that each source has given to the epoch before
+
+
+class _Epoch(NamedTuple):
+    length: int
+    used: Ints  # samples of each source
+    segments: list[_Segment]
+    starts: Ints  # of the segments
+
+
+class _Run(NamedTuple):
+    """Epochs that are alike."""
+
+    first: int
+    alike: int | None  # how many; None: all that follow
+    base: int  # samples of the run before the first
+    used: Ints  # samples that each source has given to the run before the first
+    epoch: _Epoch
+
+
+class Schedule:
+    """A mixture's order, from the sizes of its sources and its stages.
+
+    Args:
+        sizes: Samples of each source.
+        stages: The first begins at 0; starts rise.
+        stop: When an epoch ends, one of STOPS.
+        max_epochs: How often an epoch may take a source whole; None where that is not said: once with
+            "first" and "drop", without end with "all".
+        seed: For another order in every period; None keeps one order.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        stages: Sequence[Stage],
+        *,
+        stop: str,
+        max_epochs: Sequence[int | None],
+        seed: int | None,
+    ) -> None:
+        self.sizes, self.stages, self.stop, self.seed = np.array(sizes, np.int64), list(stages), stop, seed
+        default = LARGEST if stop == "all" else 1
+        pairs = zip(sizes, max_epochs, strict=True)
+        limits = [min(size * (most or default), LARGEST) for size, most in pairs]
+        self._limits = np.array(limits, np.int64)
+        self._runs: list[_Run] = []
+        self._interleavings: dict[bytes, Interleaving] = {}
+
+    def num_samples(self, epoch: int) -> int:
+        """Return the positions of an epoch."""
+        return self._run(epoch).epoch.length
+
+    def next_change(self, epoch: int) -> int | None:
+        """Return the first epoch after this one that may have another length; None if none has."""
+        run = self._run(epoch)
+        return None if run.alike is None else run.first + run.alike
+
+    def fills_from(self, epoch: int) -> int:
+        """Return the position whose sample is the first that fills an epoch's incomplete last batch.
+
+        The epoch's beginning; or, where a source left the mixture in the epoch's course, the place where the
+        last one left: from there on all samples are of sources that there are at the end.
+        """
+        base, last = self.base(epoch), self.base(epoch) + self.num_samples(epoch) - 1
+        absent, found = self._weights_at(last) == 0, last
+        for stage in (stage for stage in reversed(self.stages) if stage.start <= last):
+            if stage.weights[absent].any():
+                return max(found - base, 0)
+            found = stage.start
+        return 0
+
+    def base(self, epoch: int) -> int:
+        """Return the samples of the run before an epoch."""
+        run = self._run(epoch)
+        return run.base + (epoch - run.first) * run.epoch.length
+
+    def at(self, positions: Ints, epoch: int) -> tuple[Ints, Ints]:
+        """Return the sources at positions [n] of an epoch, and the numbers of their samples in the run."""
+        run = self._run(epoch)
+        which = np.searchsorted(run.epoch.starts, positions, side="right") - 1
+        first, last = int(which.min()), int(which.max())
+        if first == last:
+            sources, numbers = self._at(epoch, first, run.epoch.segments[first], positions)
+        else:
+            sources, numbers = np.empty_like(positions), np.empty_like(positions)
+            for number in np.unique(which).tolist():
+                here = np.flatnonzero(which == number)
+                found = self._at(epoch, number, run.epoch.segments[number], positions[here])
+                sources[here], numbers[here] = found
+        return sources, numbers + self._used_before(run, epoch)[sources]
+
+    def _at(self, epoch: int, number: int, segment: _Segment, positions: Ints) -> tuple[Ints, Ints]:
+        """Return `at` of positions in one segment, the numbers in this epoch only."""
+        options = self._key(epoch, number), segment.until - segment.start
+        sources, counts = self._interleaving(segment).at(positions - segment.start, *options)
+        return sources, counts + segment.used[sources]
+
+    def used(self, epoch: int, position: int) -> Ints:
+        """Return the samples that each source has given to the run before a position of an epoch."""
+        run = self._run(epoch)
+        number = max(int(np.searchsorted(run.epoch.starts, position, side="left")) - 1, 0)
+        used: Ints = self._used_in(epoch, number, run.epoch.segments[number], position)
+        return used + self._used_before(run, epoch)
+
+    def _used_in(self, epoch: int, number: int, segment: _Segment, position: int) -> Ints:
+        """Return the samples of each source in an epoch before a position in a segment, or at its end."""
+        options = self._key(epoch, number), segment.until - segment.start
+        return segment.used + self._interleaving(segment).counts_at(position - segment.start, *options)
+
+    def _used_before(self, run: _Run, epoch: int) -> Ints:
+        return run.used + (epoch - run.first) * run.epoch.used
+
+    def _key(self, epoch: int, segment: int) -> int | None:
+        if self.seed is None:
+            return None
+        text = f"tdstream mixture 1 {self.seed} {epoch} {segment}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    def _run(self, epoch: int) -> _Run:
+        """Return the run of an epoch; runs are worked out as they are needed."""
+        while not self._runs or not _reaches(self._runs[-1], epoch):
+            self._runs.append(self._next_run())
+        firsts = [run.first for run in self._runs]
+        run = self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
+        if run.base + (epoch - run.first + 1) * run.epoch.length > LARGEST:
+            raise ConfigError(f"epoch {epoch:,} of a mixture would end behind 2^62 samples; choose another.")
+        return run
+
+    def _next_run(self) -> _Run:
+        first, base, used = 0, 0, np.zeros(len(self.sizes), np.int64)
+        if self._runs:
+            last = self._runs[-1]
+            alike = last.alike or 0
+            first, base = last.first + alike, last.base + alike * last.epoch.length
+            used = last.used + alike * last.epoch.used
+        epoch = self._simulated(first, base)
+        change = min((stage.start for stage in self.stages if stage.start > base), default=None)
+        return _Run(
+            first, None if change is None else max((change - base) // epoch.length, 1), base, used, epoch
+        )
+
+    def _simulated(self, epoch: int, base: int) -> _Epoch:
+        """Go through an epoch from segment to segment."""
+        used: Ints = np.zeros(len(self.sizes), np.int64)
+        position, segments = 0, list[_Segment]()
+        while position == 0 or not self._is_over(base + position, used):
+            segment = _Segment(position, position, self._left(base + position, used), used)
+            segment = segment._replace(until=position + self._length(segment))
+            stages = [stage.start - base for stage in self.stages if stage.start > base + position]
+            position = min([segment.until, *stages])
+            if position >= LARGEST:
+                raise ConfigError("a mixture's epoch has 2^62 samples or more; choose a smaller max_epochs.")
+            used = self._used_in(epoch, len(segments), segment, position)
+            segments.append(segment)
+        return _Epoch(position, used, segments, np.array([segment.start for segment in segments]))
+
+    def _left(self, sample: int, used: Ints) -> Ints:
+        """Return the weights at a sample of the run, of the sources that are not used up."""
+        return np.where(used < self._limits, self._weights_at(sample), 0)
+
+    def _is_over(self, sample: int, used: Ints) -> bool:
+        """Whether an epoch ends before a sample of the run: by the stage until there, or by the next one."""
+        for at in (sample - 1, sample):
+            done = used >= (self.sizes if self.stop == "all" else self._limits)
+            present = done[self._weights_at(at) > 0]
+            if present.any() if self.stop == "first" else present.all():
+                return True
+        return False
+
+    def _length(self, segment: _Segment) -> int:
+        """Return the samples until a source leaves or the epoch ends."""
+        present, interleaving = segment.weights > 0, self._interleaving(segment)
+        ends = [interleaving.first(np.where(present, self._limits - segment.used, 0))]
+        lacking = np.where(present, np.maximum(self.sizes - segment.used, 0), 0)
+        if self.stop == "all" and lacking.any():
+            ends.append(interleaving.last(lacking))
+        return min(ends)
+
+    def _weights_at(self, sample: int) -> Ints:
+        return next(stage.weights for stage in reversed(self.stages) if stage.start <= sample)
+
+    def _interleaving(self, segment: _Segment) -> Interleaving:
+        """Return a segment's interleaving; the last few stay ready."""
+        key = segment.weights.tobytes()
+        if key not in self._interleavings:
+            if len(self._interleavings) >= _KEPT:
+                del self._interleavings[next(iter(self._interleavings))]
+            self._interleavings[key] = Interleaving(segment.weights)
+        return self._interleavings[key]
+
+
+def _reaches(run: _Run, epoch: int) -> bool:
+    return run.alike is None or epoch < run.first + run.alike
+
+
+Weights = dict[str, float]
+"""By source; a source that is not named is not in the mixture."""
+
+_MOST = 2**35  # so that products of sums with a million samples fit into 64 bits
+_SIMPLE = 1000  # denominators up to which a rounded number is taken for a fraction: 0.333333 for 1/3
+
+
+def checked_weights(weights: Mapping[str, Any], names: Sequence[str]) -> Weights:
+    """Return weights as numbers of six digits.
+
+    Args:
+        weights: By source.
+        names: The sources that there are.
+
+    Raises:
+        ConfigError: If one is not above 0, or of no source, or there is none.
+    """
+    if not isinstance(weights, Mapping) or not weights:
+        raise ConfigError(f'weights are a dict such as {{"{names[0]}": 0.7}}, got {weights!r}.')
+    unknown = sorted(set(map(str, weights)) - set(names))
+    if unknown:
+        raise ConfigError(
+            f"weights name {', '.join(unknown)}, which are no sources; there are {', '.join(names[:20])}."
+        )
+    return {name: _checked(name, weight) for name, weight in weights.items()}
+
+
+def _checked(name: str, weight: Any) -> float:
+    if not _is_number(weight) or not _is_finite(weight) or weight <= 0:
+        raise ConfigError(
+            f"the weight of {name} must be a number above 0, got {weight!r}. "
+            f"To take a source out of the mixture, leave it out."
+        )
+    return short(weight)
+
+
+def short(weight: Any) -> float:
+    """Return a weight rounded to six digits; a whole one as an int."""
+    rounded = float(f"{float(weight):.6g}")
+    return int(rounded) if rounded.is_integer() and rounded < 2**53 else rounded
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number above all floats
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def sized_weights(sizes: Mapping[str, int], temperature: float) -> Weights:
+    """Return weights in proportion to size ** (1 / temperature).
+
+    Raises:
+        ConfigError: If the temperature is not above 0.
+    """
+    if not _is_number(temperature) or not temperature > 0:
+        raise ConfigError(f"temperature must be a number above 0, got {temperature!r}.")
+    largest = max(sizes.values())
+    if temperature == 1:
+        return {name: short(size) for name, size in sizes.items()}
+    # Not below what six digits and whole numbers can tell from nothing.
+    return {name: short(max((size / largest) ** (1 / temperature), 1e-9)) for name, size in sizes.items()}
+
+
+def whole_weights(weights: Weights, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return weights in proportion as whole numbers, [len(names)], their sum below 2^36; 0 of others."""
+    fractions = {name: _fraction(weight) for name, weight in weights.items()}
+    total = sum(fractions.values())
+    shares = {name: fraction / total for name, fraction in fractions.items()}
+    common = 1
+    for share in shares.values():
+        common = math.lcm(common, share.denominator)
+        if common > _MOST:
+            break
+    if common <= _MOST:
+        found = {name: int(share * common) for name, share in shares.items()}
+    else:
+        found = {name: max(round(float(share) * _MOST), 1) for name, share in shares.items()}
+    return np.array([found.get(name, 0) for name in names], np.int64)
+
+
+def _fraction(weight: float) -> Fraction:
+    """Return a weight of six digits as a fraction, a simple one if it is as near as that."""
+    exact = Fraction(repr(weight))
+    simple = exact.limit_denominator(_SIMPLE)
+    return simple if abs(simple - exact) <= exact / 500_000 else exact

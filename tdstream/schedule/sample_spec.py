@@ -1,0 +1,49 @@
+"""How samples are cut from a source and ordered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tdstream.checks import flag, whole
+from tdstream.errors import ConfigError
+
+CUTS = ("stream", "document", "pack")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """How samples are cut from a source and ordered; the fields are `build`'s arguments.
+
+    Raises:
+        ConfigError: If two of them do not go together.
+    """
+
+    seq_len: int
+    stride: int | None = None
+    cut: str = "stream"
+    min_tail_len: int | None = None
+    pad_id: int | None = None
+    documents: bool = False
+    samples: slice | None = None
+    shuffle: bool | str = False
+    seed: int = 42
+    order: str = "feistel"
+    block_samples: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, least in (("seq_len", 1), ("stride", 1), ("min_tail_len", 0)):
+            value = getattr(self, name)
+            if value is not None or name == "seq_len":
+                object.__setattr__(self, name, whole(name, value, at_least=least))  # frozen from now on
+        flag("documents", self.documents)
+        if self.cut not in CUTS:
+            raise ConfigError(f'cut must be "stream", "document" or "pack", got {self.cut!r}.')
+        if self.stride is not None and self.cut == "pack":
+            raise ConfigError('stride has no meaning with cut="pack": its rows never overlap. Leave it out.')
+        if self.min_tail_len is not None and self.cut != "document":
+            raise ConfigError(f'min_tail_len belongs to cut="document", not to cut="{self.cut}".')
+
+    @property
+    def marks_ends(self) -> bool:
+        """Whether rows say where documents end."""
+        return self.documents or self.cut == "pack"

@@ -1,0 +1,1 @@
+"""What turns text into ids, and the proof that fast encoders give the same ones."""

@@ -1,0 +1,174 @@
+"""Load a tokenizer, and say exactly which one it is."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from tdstream.corpus.meta import DOC_INDEX, DTYPES, HOLDOUT_VERSION, CorpusMeta, storage_dtype
+from tdstream.errors import TokenizerError
+from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
+from tdstream.text.options import PrepareOptions
+
+
+def load_tokenizer(name_or_path: str) -> Any:
+    """Load a Hugging Face tokenizer.
+
+    Args:
+        name_or_path: Its name on the hub, or a local directory.
+
+    Raises:
+        TokenizerError: If it cannot be found, reached or loaded, or has no end-of-text token.
+    """
+    local = looks_like_a_path(name_or_path)
+    path = Path(name_or_path).expanduser()
+    if local and not path.exists():
+        raise TokenizerError(f"Tokenizer {name_or_path!r} not found: there is no such directory.")
+    offline = not local and hub_is_unreachable()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(path) if local else name_or_path, local_files_only=offline
+        )
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(_not_loaded(name_or_path, local, offline, error)) from error
+    _check_eos(tokenizer, name_or_path)
+    return tokenizer
+
+
+def own_tokenizer(tokenizer: Any) -> Any:
+    """Return a copy of a tokenizer, because a preparation turns its truncation and padding off.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+
+    Raises:
+        TokenizerError: If it is something else, or has no end-of-text token.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise TokenizerError(
+            f"The tokenizer must be a name, a path or a Hugging Face tokenizer, got "
+            f"{type(tokenizer).__name__}. A tokenizers.Tokenizer is made one by "
+            f"transformers.PreTrainedTokenizerFast(tokenizer_object=..., eos_token=...)."
+        )
+    _check_eos(tokenizer, tokenizer.name_or_path or type(tokenizer).__name__)
+    return copy.deepcopy(tokenizer)
+
+
+def packed(tokenizer: Any) -> bytes:
+    """Return a tokenizer as bytes, for another process.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+
+    Raises:
+        TokenizerError: If it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(tokenizer)
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(
+            f"The tokenizer cannot be sent to other processes: {in_one_line(error)}. Use num_proc=1, or save "
+            f"it and pass the directory."
+        ) from error
+
+
+def unpacked(content: bytes) -> Any:
+    """Return the tokenizer that was packed.
+
+    Args:
+        content: What `packed` returned.
+
+    Raises:
+        TokenizerError: If this process does not know its class.
+    """
+    try:
+        return pickle.loads(content)  # noqa: S301 - from the process that started this one
+    except Exception as error:  # It raises whatever its many parts raise.
+        raise TokenizerError(
+            f"The tokenizer cannot be loaded by another process: {in_one_line(error)}. Its class must be in "
+            f"a module that can be imported; or use num_proc=1."
+        ) from error
+
+
+def _check_eos(tokenizer: Any, name: str) -> None:
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"Tokenizer {name!r} has no end-of-text token (eos_token), which has to stand behind every "
+            f"document. Set its eos_token and save it, or use another tokenizer."
+        )
+
+
+def _not_loaded(name_or_path: str, local: bool, offline: bool, error: Exception) -> str:
+    if offline:
+        return (
+            f"Tokenizer {name_or_path!r} is neither a local directory nor in the local cache, and the hub "
+            f"cannot be reached. Check the name and the network."
+        )
+    place = "loaded from there" if local else "found on the hub"
+    return f"Tokenizer {name_or_path!r} cannot be {place}: {in_one_line(error)}."
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """Return a hash of everything that decides which ids a text becomes.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer. A fast one counts with all of its parts, without truncation and
+            padding; of a slow one only the class and the vocabulary can be seen.
+    """
+    if tokenizer.is_fast:
+        backend = tokenizer._tokenizer
+        if backend.truncation or backend.padding:
+            backend = Tokenizer.from_str(backend.to_str())
+            backend.no_truncation()
+            backend.no_padding()
+        content = backend.to_str()
+    else:
+        content = json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+    return "sha256:" + hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
+    """Return what is known of a corpus before it is written.
+
+    Args:
+        options: What was asked for.
+        tokenizer: The tokenizer that it names.
+
+    Raises:
+        TokenizerError: If the end-of-text id does not fit the storage type of the vocabulary.
+    """
+    vocab_size, eos_token_id = len(tokenizer), int(tokenizer.eos_token_id)
+    dtype = storage_dtype(vocab_size)
+    limit = 256 ** DTYPES[dtype].itemsize - 1
+    if not 0 <= eos_token_id <= limit:
+        raise TokenizerError(
+            f"The end-of-text id {eos_token_id:,} of tokenizer {options.tokenizer!r} does not fit {dtype} "
+            f"(0 to {limit:,}), the type for its vocabulary of {vocab_size:,}. "
+            f"Use a tokenizer that agrees with itself."
+        )
+    return CorpusMeta(
+        dtype=dtype,
+        chunks=(),
+        eos_token_id=eos_token_id,
+        tokenizer_name_or_path=options.tokenizer,
+        is_fast=bool(tokenizer.is_fast),
+        tokens_per_chunk=options.tokens_per_chunk,
+        doc_index=dict(DOC_INDEX) if options.doc_index else {},
+        holdout=_holdout(options),
+        tokenizer_fingerprint=fingerprint(tokenizer),
+        vocab_size=vocab_size,
+    )
+
+
+def _holdout(options: PrepareOptions) -> dict[str, Any]:
+    """Return what meta.json says of how documents are held out; empty where none are."""
+    asked = {"fraction": options.val_fraction, "documents": options.val_documents}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return {"version": HOLDOUT_VERSION, "part": "train", **given} if given else {}

@@ -1,0 +1,1 @@
+"""Name everything that is wrong with a corpus."""

@@ -1,0 +1,146 @@
+"""Gather what a corpus is: its shards, its documents, how long they are, and what some of them say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tdstream.corpus.derived import kept
+from tdstream.corpus.document_index import has_doc_index, read_ends
+from tdstream.corpus.meta import DTYPES, CorpusMeta
+from tdstream.corpus.shard_reader import PIECE_BYTES, TokenFiles
+from tdstream.verification.contents import Document, DocumentScan, LengthStatistics
+
+SHOWN_TOKENS = 200
+"""Tokens of a document that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excerpt:
+    """The beginning of a document."""
+
+    number: int
+    first_token: int
+    tokens: int
+    """Tokens of the whole document."""
+    ids: list[int]
+    """At most SHOWN_TOKENS of them."""
+    text: str | None
+    """What they decode to; None without a tokenizer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """What a corpus is."""
+
+    directory: str
+    meta: CorpusMeta
+    lengths: LengthStatistics | None
+    """None where the end-of-text id is unknown."""
+    open_tokens: int
+    """Tokens behind the last end-of-text token; they count as a document."""
+    excerpts: list[Excerpt]
+    """The first document and some random ones; without documents the first tokens."""
+    kept: dict[str, int]
+    """What is kept that was made from it: paths, and their bytes."""
+
+    def to_json(self, tokenizer_problem: str) -> dict[str, Any]:
+        """Return it in JSON's types.
+
+        Args:
+            tokenizer_problem: Why there are no texts; empty if there are.
+        """
+        meta, known = self.meta, self.meta.num_documents >= 0
+        return {
+            "directory": self.directory,
+            "dtype": meta.dtype,
+            "tokens": meta.total_tokens,
+            "bytes": meta.total_tokens * DTYPES[meta.dtype].itemsize,
+            "chunks": [{"file": chunk.file, "tokens": chunk.tokens} for chunk in meta.chunks],
+            "tokenizer": meta.tokenizer_name_or_path,
+            "tokenizer_fingerprint": meta.tokenizer_fingerprint,
+            "tokenizer_problem": tokenizer_problem,
+            "vocab_size": meta.vocab_size,
+            "encoder": meta.encoder,
+            "eos_token_id": meta.eos_token_id,
+            "num_documents": meta.num_documents if known else None,
+            "doc_index": has_doc_index(meta),
+            "open_tokens": self.open_tokens,
+            "lengths": None if self.lengths is None else asdict(self.lengths),
+            "documents": [asdict(excerpt) for excerpt in self.excerpts],
+            "kept": self.kept,
+        }
+
+
+def overview(
+    directory: Path,
+    meta: CorpusMeta,
+    *,
+    documents: int,
+    seed: int,
+    tokenizer: Any = None,
+    piece_bytes: int = PIECE_BYTES,
+    advance: Callable[[int], object] | None = None,
+) -> Overview:
+    """Read a corpus once, in bounded memory; of a corpus with an index of document ends only that.
+
+    Args:
+        directory: The corpus directory.
+        meta: What it is; sizes are right.
+        documents: Random documents to show besides the first.
+        seed: Decides which.
+        tokenizer: To decode them with.
+        piece_bytes: Bytes to read at once.
+        advance: Told the number of bytes after each piece.
+    """
+    files = TokenFiles(directory, DTYPES[meta.dtype], meta.chunks)
+    if meta.eos_token_id is None:
+        shown = [Document(0, 0, meta.total_tokens)]
+        lengths, rest = None, meta.total_tokens
+    else:
+        scan = DocumentScan(meta.eos_token_id, samples=documents, seed=seed)
+        _feed(scan, files, meta, piece_bytes, advance or _ignore)
+        rest = scan.rest
+        scan.finish()
+        first = [] if scan.first_document is None else [scan.first_document]
+        shown = list(dict.fromkeys([*first, *scan.chosen]))
+        lengths = scan.lengths.statistics()
+    excerpts = [_excerpt(files, document, tokenizer) for document in shown]
+    return Overview(
+        directory=str(directory), meta=meta, lengths=lengths, open_tokens=rest, excerpts=excerpts,
+        kept={str(path): size for path, size in kept(directory).items()},
+    )  # fmt: skip
+
+
+def _feed(
+    scan: DocumentScan,
+    files: TokenFiles,
+    meta: CorpusMeta,
+    piece_bytes: int,
+    advance: Callable[[int], object],
+) -> None:
+    if has_doc_index(meta):
+        for chunk in meta.chunks:
+            scan.feed_ends(read_ends(files.directory, meta, chunk.file) - 1, chunk.tokens)
+            advance(chunk.tokens * files.dtype.itemsize)
+        return
+    for piece in files.pieces(piece_bytes):
+        scan.feed(piece)
+        advance(piece.nbytes)
+
+
+def _ignore(num_bytes: int) -> None:  # noqa: ARG001
+    return
+
+
+def _excerpt(files: TokenFiles, document: Document, tokenizer: Any) -> Excerpt:
+    ids = files.read(document.first, min(document.tokens, SHOWN_TOKENS)).tolist()
+    return Excerpt(
+        number=document.number,
+        first_token=document.first,
+        tokens=document.tokens,
+        ids=ids,
+        text=None if tokenizer is None else str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)),
+    )

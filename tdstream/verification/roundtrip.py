@@ -1,0 +1,135 @@
+"""Decode some documents and encode their texts again: the tokenizer that wrote them gives the same ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tdstream.corpus.meta import META_FILE, CorpusMeta
+from tdstream.corpus.shard_reader import TokenFiles
+from tdstream.verification.contents import Document
+from tdstream.verification.report import Findings
+
+LONGEST_SAMPLE = 1 << 17
+"""Tokens of the longest document that is decoded; memory and time are bounded by it."""
+
+_PROBES = (
+    "Hello, world!  It's 3.14\n\n\tok",
+    " na\u00efve \u65e5\u672c\u8a9e \U0001f600 e\u0301",
+    "don't  stop .",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownTokenizer:
+    """A tokenizer, and which one it is."""
+
+    tokenizer: Any
+    """A Hugging Face tokenizer."""
+    fingerprint: str = ""
+    """As meta.json spells it; empty where unknown."""
+
+    @property
+    def num_ids(self) -> int:
+        """Ids below this number are the tokenizer's."""
+        return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids, special tokens too, without beautifying it."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, as a preparation makes them."""
+        encoded = self.tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)
+        return list(encoded["input_ids"])
+
+    def is_reversible(self) -> bool:
+        """Return whether difficult texts survive being encoded and decoded."""
+        return all(self.decode(self.encode(probe)) == probe for probe in _PROBES)
+
+
+def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings) -> None:
+    """Compare a tokenizer with the one that wrote the corpus.
+
+    Args:
+        meta: What is promised.
+        known: The tokenizer.
+        findings: Told about differences. Another fingerprint alone is a note, because releases of the
+            tokenizers package describe the same tokenizer differently.
+    """
+    num_ids, eos = len(known.tokenizer), known.tokenizer.eos_token_id
+    if meta.vocab_size > 0 and num_ids != meta.vocab_size:
+        other = f"The tokenizer has {num_ids:,} ids, the one that wrote the corpus had {meta.vocab_size:,}."
+        findings.fault("tokenizer", "", other)
+    if meta.eos_token_id is not None and eos != meta.eos_token_id:
+        other = f"The tokenizer's end-of-text id is {eos}, the corpus's is {meta.eos_token_id}."
+        findings.fault("tokenizer", "", other)
+    if not (meta.tokenizer_fingerprint and known.fingerprint):
+        findings.unchecked.append("whether this tokenizer wrote the corpus: there is no fingerprint of it")
+    elif meta.tokenizer_fingerprint == known.fingerprint:
+        findings.checked.append("the tokenizer is the one that wrote the corpus")
+    else:
+        findings.notes.append(
+            f"The tokenizer's fingerprint is not {META_FILE}'s: it is another one, or another release of the "
+            f"tokenizers package describes it differently."
+        )
+
+
+def check_round_trip(
+    files: TokenFiles, documents: list[Document], known: KnownTokenizer, findings: Findings
+) -> None:
+    """Decode documents and encode their texts again.
+
+    Args:
+        files: The corpus.
+        documents: Which ones.
+        known: The tokenizer.
+        findings: Told if other ids come back. That is a fault only where the tokenizer does not lose
+            anything of a text itself.
+    """
+    try:
+        lossy, changed = _outcomes(files, documents, known)
+    except Exception as error:  # A tokenizer raises whatever its many parts raise.
+        findings.unchecked.append(
+            f"decoding of documents: the tokenizer fails ({type(error).__name__}: {error})"
+        )
+        return
+    same = len(documents) - len(lossy) - len(changed)
+    if documents:
+        findings.checked.append(
+            f"{same:,} of {len(documents):,} sample documents decode and encode to the same ids"
+        )
+    if lossy:
+        findings.notes.append(
+            f"{len(lossy):,} of {len(documents):,} sample documents do not come back, which says nothing "
+            f"about the corpus: this tokenizer loses something of a text (first: {_place(lossy[0])})."
+        )
+    if changed:
+        names = ", ".join(f"{document.number:,}" for document in changed)
+        findings.fault(
+            "round_trip",
+            "",
+            f"{len(changed):,} of {len(documents):,} sample documents decode to text that has other ids "
+            f"(first: {_place(changed[0])}; all: {names}): damaged, or written by another tokenizer.",
+        )
+
+
+def _outcomes(
+    files: TokenFiles, documents: list[Document], known: KnownTokenizer
+) -> tuple[list[Document], list[Document]]:
+    """Return the documents that a lossy tokenizer excuses, and those that are really different."""
+    lossy: list[Document] = []
+    changed: list[Document] = []
+    reversible = known.is_reversible()
+    for document in documents:
+        ids = files.read(document.first, document.tokens).tolist()
+        text = known.decode(ids)
+        again = known.encode(text)
+        if again != ids:
+            certain = reversible and known.decode(again) == text
+            (changed if certain else lossy).append(document)
+    return lossy, changed
+
+
+def _place(document: Document) -> str:
+    return f"document {document.number:,}, {document.tokens:,} tokens from {document.first:,}"

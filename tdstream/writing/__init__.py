@@ -1,0 +1,1 @@
+"""Token ids into a corpus that no kill can spoil."""

@@ -1,0 +1,104 @@
+"""Append to a corpus: what has to be so before, and what the corpus is afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tdstream.corpus.document_index import file_names
+from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
+from tdstream.errors import OutputError
+from tdstream.writing.journal import Entry, joined_encoders, meta_of
+from tdstream.writing.publish import CHUNK_PATTERN, check_staged
+
+
+def check_base(output: Path) -> CorpusMeta:
+    """Return what the corpus of a directory is, after making sure that it can be appended to.
+
+    Files that are nobody's shards may lie beside it: nothing is removed.
+
+    Args:
+        output: The directory.
+
+    Raises:
+        OutputError: If there is no corpus, a shard has another size, or one lies there that is not listed.
+        CorpusError: If its meta.json cannot be read.
+    """
+    path = output / META_FILE
+    if not path.exists():
+        raise OutputError(f"{output} holds no complete corpus to append to. Leave --append out to make one.")
+    check_staged(output)
+    meta = read_meta(path)
+    if meta.holdout.get("part") == "val":
+        raise OutputError(
+            f"{output} holds documents that were held out, and what is appended was not. Append to the "
+            f"corpus that they were held out of, or make another one."
+        )
+    names = file_names(meta)
+    strays = sorted(path.name for path in output.iterdir() if CHUNK_PATTERN.fullmatch(path.name))
+    strays = [name for name in strays if name not in names]
+    if strays:
+        raise OutputError(f"{output} holds {strays[0]}, which {META_FILE} does not list. Move it away first.")
+    for file, tokens in meta.chunks:
+        size = (output / file).stat().st_size if (output / file).is_file() else -1
+        if size != tokens * DTYPES[meta.dtype].itemsize:
+            raise OutputError(
+                f"{output / file} is not as {META_FILE} promises, so nothing can be appended behind it. See "
+                f"what is wrong with: tdstream verify {output}"
+            )
+    return meta
+
+
+def next_number(base: CorpusMeta | None) -> int:
+    """Return the number of the first shard that is written: behind all numbers of those that there are.
+
+    Args:
+        base: What is appended to; None for a new corpus.
+    """
+    files = () if base is None else base.chunks
+    numbers = [int(chunk.file[6:-4]) for chunk in files if CHUNK_PATTERN.fullmatch(chunk.file)]
+    return max(numbers, default=-1) + 1
+
+
+def base_identity(base: CorpusMeta) -> dict[str, Any]:
+    """Return what tells a corpus from others, for the journal of what is appended to it.
+
+    Args:
+        base: What its meta.json says.
+    """
+    content = json.dumps([base.to_json()["chunks"], base.chunk_checksums, base.appended])
+    return {
+        "chunks": len(base.chunks),
+        "tokens": base.total_tokens,
+        "sha256": hashlib.sha256(content.encode()).hexdigest()[:16],
+    }
+
+
+def appended(
+    base: CorpusMeta, plan: CorpusMeta, entries: list[Entry], num_documents: int, source: str
+) -> CorpusMeta:
+    """Return what a corpus is with more shards behind those that it had.
+
+    Args:
+        base: What it was.
+        plan: What is known of the new shards.
+        entries: The new shards.
+        num_documents: Documents in these.
+        source: A hash of what they were made from.
+    """
+    new = meta_of(plan, entries, num_documents)
+    part = {"first_chunk": new.chunks[0].file, "documents": num_documents, "source": source}
+    return replace(
+        base,
+        chunks=(*base.chunks, *new.chunks),
+        chunk_checksums={**base.chunk_checksums, **new.chunk_checksums},
+        chunk_documents={**base.chunk_documents, **new.chunk_documents},
+        doc_index_checksums={**base.doc_index_checksums, **new.doc_index_checksums},
+        num_documents=base.num_documents + num_documents if base.num_documents >= 0 else -1,
+        encoder=joined_encoders([base.encoder, new.encoder]) if base.encoder else "",
+        created_at_unix=new.created_at_unix,
+        appended=[*base.appended, part],
+    )
