@@ -35,7 +35,7 @@ import tdstream
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends
 from tdstream.corpus.pack_plan import PackOptions, plan_of
-from tdstream.nodes.document_windows import DocumentChunks
+from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.schedule.windows import DocumentCut
 
 Ends = NDArray[np.int64]
@@ -92,7 +92,7 @@ def plans(documents: int, place: Path | None) -> None:
             f"cut in two: {np.mean(lengths > seq_len):.1%}, by plain cutting {plain:.1%}"
         )
     cut = DocumentCut.of(2048, None, None)
-    seconds = timed(lambda: DocumentChunks(_Tokens(), known, cut), time.process_time)
+    seconds = timed(lambda: DocumentWindows(_Tokens(), known, cut), time.process_time)
     print(f'build of cut="document", T=2048: {seconds / documents * 1e9:.0f} ns per document')
 
 

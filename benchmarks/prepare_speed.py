@@ -86,8 +86,8 @@ print(total)
 ALONE = """
 import sys, time
 import pyarrow.parquet
-from tdstream.text.encoders.base import HfEncoder
-from tdstream.text.encoders.base import load_fast
+from tdstream.text.encoders.encoder import HfEncoder
+from tdstream.text.encoders.encoder import load_fast
 from tdstream.text.tokenizer import load_tokenizer
 
 parquet, name, kind = sys.argv[1:]

@@ -5,7 +5,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     from tdstream.compat import DistributedDataset
-    from tdstream.errors import (
+    from tdstream.core.errors import (
         ConfigError,
         CorpusError,
         CorpusNotFoundError,
@@ -19,7 +19,7 @@ if typing.TYPE_CHECKING:
     )
     from tdstream.loading.loader import Loader, loader
     from tdstream.loading.portable_state import position_of
-    from tdstream.loading.stream_loader import LiveLoader
+    from tdstream.loading.stream_loader import StreamLoader
     from tdstream.monitor.meter import DataMeter
     from tdstream.monitor.progress import progress
     from tdstream.monitor.steps import steps
@@ -31,7 +31,7 @@ if typing.TYPE_CHECKING:
     from tdstream.preparation.api import prepare
     from tdstream.preparation.count import count
     from tdstream.preparation.result import PrepareResult
-    from tdstream.streams.pipeline import StreamPipeline
+    from tdstream.streams.stream_pipeline import StreamPipeline
 
 __all__ = [
     "Batch",
@@ -42,7 +42,6 @@ __all__ = [
     "DistributedDataset",
     "GeometryError",
     "LazyPipeline",
-    "LiveLoader",
     "Loader",
     "Mixture",
     "OutputError",
@@ -51,6 +50,7 @@ __all__ = [
     "SourceError",
     "StaleIteratorError",
     "StateError",
+    "StreamLoader",
     "StreamPipeline",
     "TdstreamError",
     "TokenizerError",
@@ -67,25 +67,25 @@ __all__ = [
 
 _HOMES = {
     "Batch": "tdstream.nodes.batch",
-    "ConfigError": "tdstream.errors",
-    "CorpusError": "tdstream.errors",
-    "CorpusNotFoundError": "tdstream.errors",
+    "ConfigError": "tdstream.core.errors",
+    "CorpusError": "tdstream.core.errors",
+    "CorpusNotFoundError": "tdstream.core.errors",
     "DataMeter": "tdstream.monitor.meter",
     "DistributedDataset": "tdstream.compat",
-    "GeometryError": "tdstream.errors",
+    "GeometryError": "tdstream.core.errors",
     "LazyPipeline": "tdstream.pipelines.pipeline",
-    "LiveLoader": "tdstream.loading.stream_loader",
     "Loader": "tdstream.loading.loader",
     "Mixture": "tdstream.pipelines.mixture",
-    "OutputError": "tdstream.errors",
+    "OutputError": "tdstream.core.errors",
     "Pipeline": "tdstream.pipelines.pipeline",
     "PrepareResult": "tdstream.preparation.result",
-    "SourceError": "tdstream.errors",
-    "StaleIteratorError": "tdstream.errors",
-    "StateError": "tdstream.errors",
-    "StreamPipeline": "tdstream.streams.pipeline",
-    "TdstreamError": "tdstream.errors",
-    "TokenizerError": "tdstream.errors",
+    "SourceError": "tdstream.core.errors",
+    "StaleIteratorError": "tdstream.core.errors",
+    "StateError": "tdstream.core.errors",
+    "StreamLoader": "tdstream.loading.stream_loader",
+    "StreamPipeline": "tdstream.streams.stream_pipeline",
+    "TdstreamError": "tdstream.core.errors",
+    "TokenizerError": "tdstream.core.errors",
     "View": "tdstream.pipelines.views",
     "build": "tdstream.pipelines.build",
     "count": "tdstream.preparation.count",
@@ -98,8 +98,13 @@ _HOMES = {
 }
 
 
+_FORMER = {"LiveLoader": "StreamLoader"}
+"""Names that are still found, under which released versions had these."""
+
+
 def __getattr__(name: str) -> typing.Any:
     """Import a public name when it is first used: preparing and checking a corpus need no torch."""
+    name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers_corpus import write_corpus
+from helpers_text import train_tokenizer
 
 LONG_FILES = ("test_readme", "test_resume_demo", "test_loader_torchrun", "test_kills", "test_resume_kills")
 
@@ -34,3 +35,19 @@ def make_corpus(tmp_path: Path) -> Callable[..., Path]:
         return write_corpus(tmp_path / name, tokens, shard_tokens, meta=meta)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a byte-level BPE with 400 ids, "<|endoftext|>" being 0."""
+    return train_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep verdicts on encoders out of the user's cache, but for the next run of the tests."""
+    kept = getattr(request.config, "cache", None)
+    directory = kept.mkdir("tdstream") if kept is not None else tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        yield

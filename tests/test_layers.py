@@ -14,9 +14,7 @@ import tdstream
 
 ROOT = Path(tdstream.__file__).parent
 FLOORS = (  # each room imports only from rooms above it
-    ("errors",),
-    ("checks",),
-    ("state", "user_cache"),
+    ("core",),
     ("distributed",),
     ("schedule",),
     ("corpus",),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.prepare import whole_number
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 from tdstream.nodes.shard_source import ShardSource
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.prepare import whole_number
 from tdstream.cli.verify import Loaded, add_corpus_arguments, bar, load
+from tdstream.core.errors import ConfigError, CorpusError, OutputError
 from tdstream.corpus.document_index import has_doc_index
 from tdstream.corpus.meta import DTYPES, CorpusMeta
-from tdstream.errors import ConfigError, CorpusError, OutputError
 from tdstream.verification.contents import LengthStatistics
-from tdstream.verification.files import file_sizes, promised
-from tdstream.verification.report import Findings
+from tdstream.verification.inventory import file_sizes, promised
+from tdstream.verification.verify_report import Findings
 
 if TYPE_CHECKING:
     from tdstream.verification.overview import Excerpt, Overview

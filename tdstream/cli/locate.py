@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.prepare import whole_number
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tdstream.loading.locate import Located, LocatedSample
@@ -81,7 +81,7 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
         StateError: If the corpus, or a part of it, was another.
     """
     from tdstream.pipelines.compose import shard_chain  # noqa: PLC0415 - imports torch
-    from tdstream.schedule.sample_spec import Cut  # noqa: PLC0415 - imports torch
+    from tdstream.schedule.sample_spec import SampleSpec  # noqa: PLC0415 - imports torch
 
     if "first_document" in saved:
         raise ConfigError(
@@ -91,7 +91,7 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     first = saved.get("first_sample")
     samples = None if first is None else slice(first, first + saved["samples"])
     names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
-    cut = Cut(samples=samples, **{name: saved[name] for name in names if name in saved})
+    cut = SampleSpec(samples=samples, **{name: saved[name] for name in names if name in saved})
     reader = shard_chain(directory, cut)[1]
     reader.load_state_dict(saved)
     return reader

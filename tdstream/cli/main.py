@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
 from tdstream.cli import bench, inspect, locate, merge, prepare, state, verify
-from tdstream.errors import TdstreamError
+from tdstream.core.errors import TdstreamError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.prepare import whole_number
+from tdstream.core.errors import TokenizerError
 from tdstream.corpus.meta import DTYPES, META_FILE
-from tdstream.errors import TokenizerError
-from tdstream.verification.files import file_sizes, read_promise
-from tdstream.verification.report import Findings
+from tdstream.verification.inventory import file_sizes, read_promise
 from tdstream.verification.verify import DEFAULT_SAMPLES, verify_corpus
+from tdstream.verification.verify_report import Findings
 
 if TYPE_CHECKING:
-    from tdstream.verification.report import Report
+    from tdstream.verification.verify_report import VerifyReport
 
 EXIT_FAULTY = 1
 
@@ -136,7 +136,7 @@ def bar(total: int, hidden: bool = False) -> Any:
     return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, desc="Reading", disable=off)
 
 
-def describe(report: Report) -> str:
+def describe(report: VerifyReport) -> str:
     """Return a report as lines for people.
 
     Args:

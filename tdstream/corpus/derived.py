@@ -21,10 +21,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError, OutputError
+from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.errors import CorpusError, OutputError
 from tdstream.schedule.windows import DocumentCut
-from tdstream.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class WindowCounts:
     Args:
         numbers: As in the file; None where there is one.
         path: The file.
-        block: Documents of a block.
+        block: DocumentCounts of a block.
 
     Attributes:
         dropped_documents: Documents that give no window, being too short.

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, read_meta
 from tdstream.corpus.shard_reader import PIECE_BYTES, as_tokens, byte_pieces
-from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
 
 ENDS_SUFFIX = str(DOC_INDEX["suffix"])
 ENDS_DTYPE = np.dtype("<i8")

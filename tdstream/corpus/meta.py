@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdstream.errors import CorpusError
+from tdstream.core.errors import CorpusError
 
 META_FILE = "meta.json"
 STAGING_DIR = ".preparing"
@@ -57,7 +57,7 @@ def storage_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 65_536 else "uint32"
 
 
-class Chunk(NamedTuple):  # a corpus has up to 10^5 of them, and a tuple is made much faster than a dataclass
+class Shard(NamedTuple):  # a corpus has up to 10^5 of them, and a tuple is made much faster than a dataclass
     """One shard as meta.json lists it."""
 
     file: str
@@ -71,7 +71,7 @@ class CorpusMeta:
     """What meta.json says; keys that are missing in older corpora have their empty value."""
 
     dtype: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[Shard, ...]
     eos_token_id: int | None = None
     tokenizer_name_or_path: str = ""
     is_fast: bool = False
@@ -162,7 +162,7 @@ def read_meta(path: Path) -> CorpusMeta:
 
 def _parse(content: dict[str, Any]) -> CorpusMeta:
     known = {name: content[name] for name in CorpusMeta.__dataclass_fields__ if content.get(name) is not None}
-    chunks = tuple([Chunk(chunk["file"], chunk["tokens"]) for chunk in content["chunks"]])
+    chunks = tuple([Shard(chunk["file"], chunk["tokens"]) for chunk in content["chunks"]])
     for name in ("chunk_checksums", "doc_index_checksums"):
         if not all(isinstance(value, str) for value in (content.get(name) or {}).values()):
             raise TypeError(f"{name} are texts")

@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.errors import CorpusError
 from tdstream.schedule.packing import VERSION, Packed, pack
 
 logger = logging.getLogger(__name__)

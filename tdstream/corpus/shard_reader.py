@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.meta import Chunk
-from tdstream.errors import CorpusError
+from tdstream.core.errors import CorpusError
+from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
 """Bytes that are read at once; memory is a small multiple of it."""
@@ -53,7 +53,7 @@ class TokenFiles:
         chunks: The shards, in order.
     """
 
-    def __init__(self, directory: Path, dtype: np.dtype[Any], chunks: Sequence[Chunk]) -> None:
+    def __init__(self, directory: Path, dtype: np.dtype[Any], chunks: Sequence[Shard]) -> None:
         self.directory = directory
         self.dtype = dtype
         self.chunks = tuple(chunks)

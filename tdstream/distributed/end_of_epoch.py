@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.distributed
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 
-class Agreement:
+class EndOfEpochSync:
     """The ranks of this job; alone, and where no process group was made, every rank decides for itself.
 
     Args:

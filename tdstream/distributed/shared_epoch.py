@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
 
 
 def shared(cells: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Pass:
     """The position at which it begins; 0 but for a pass that goes on with another geometry."""
 
 
-class EpochClock:
+class SharedEpoch:
     """The epoch of the next pass, shared by copies of itself in other processes."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class EpochClock:
         Raises:
             ConfigError: If the epoch is not an integer of at least 0.
         """
-        self._cells[_SET] = whole("epoch", epoch, at_least=0)
+        self._cells[_SET] = check_int("epoch", epoch, at_least=0)
         self._cells[_START] = start
         self._cells[_GENERATION] += 1
 
@@ -132,7 +132,7 @@ def _epoch_of(cells: list[int]) -> int:
     return cells[_SET] if cells[_GENERATION] > cells[_SERVED] else cells[_NEXT]
 
 
-_clocks: weakref.WeakSet[EpochClock] = weakref.WeakSet()
+_clocks: weakref.WeakSet[SharedEpoch] = weakref.WeakSet()
 
 
 def _note_starts() -> None:

@@ -6,8 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def current_worker() -> Worker:
 
 
 def _checked(rank_name: str, rank: int, world_name: str, world_size: int) -> Topology:
-    rank, world_size = whole(rank_name, rank, at_least=0), whole(world_name, world_size, at_least=1)
+    rank, world_size = check_int(rank_name, rank, at_least=0), check_int(world_name, world_size, at_least=1)
     if rank >= world_size:
         raise ConfigError(
             f"{rank_name} must be 0 to {world_size - 1} with {world_name}={world_size}, got {rank}."

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tdstream.errors import StateError
+from tdstream.core.errors import StateError
 from tdstream.loading.portable_state import position_of
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
 from tdstream.nodes.batch import Batch, PackedBatch
 
 Moved = tuple[Batch, Any]
@@ -104,7 +104,7 @@ class Transfer:
     def __init__(self, device: str | torch.device | None, prefetch: int) -> None:
         target = _device(device)
         self._mover = None if target.type == "cpu" else Mover(target)
-        self._prefetch = whole("prefetch", prefetch, at_least=1)
+        self._prefetch = check_int("prefetch", prefetch, at_least=1)
         self._ahead: Ahead | None = None
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tdstream.errors import StaleIteratorError
+from tdstream.core.errors import StaleIteratorError
 from tdstream.nodes.batch import Batch
-from tdstream.schedule.run_cursor import Journey
+from tdstream.schedule.run_cursor import RunCursor
 
 
 class Handout(Iterator[Batch]):
@@ -20,7 +20,7 @@ class Handout(Iterator[Batch]):
             that an epoch chosen or a state loaded until then counts.
     """
 
-    def __init__(self, journey: Journey, open_pass: Callable[[bool], Iterator[Any]]) -> None:
+    def __init__(self, journey: RunCursor, open_pass: Callable[[bool], Iterator[Any]]) -> None:
         self._journey, self._open_pass = journey, open_pass
         self._turn = journey.overtake()
         self._batches: Iterator[Batch] | None = None

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.checks import flag, seconds, whole
+from tdstream.core.checks import check_bool, check_int, check_seconds
+from tdstream.core.errors import ConfigError
 from tdstream.distributed.topology import current_worker
-from tdstream.errors import ConfigError
 from tdstream.loading.device import Transfer
 from tdstream.loading.iterator import Handout
 from tdstream.loading.locate import Located, locate_step
 from tdstream.loading.portable_state import dealing_of, legs_of, open_portable, portable_state
-from tdstream.loading.stream_loader import LiveLoader
+from tdstream.loading.stream_loader import StreamLoader
 from tdstream.loading.torchdata_workarounds import begin_stateful, hook_sampler
 from tdstream.nodes.batch import Batch
 from tdstream.pipelines.build import build
@@ -26,12 +26,12 @@ from tdstream.pipelines.pipeline import LazyPipeline, Pipeline
 from tdstream.pipelines.source_kind import heed_meanings
 from tdstream.pipelines.views import View
 from tdstream.schedule.mixture_schedule import Ints, Schedule
-from tdstream.schedule.run_cursor import Journey, Leg
-from tdstream.streams.pipeline import StreamPipeline
+from tdstream.schedule.run_cursor import RunCursor, RunSpan
+from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.streams.total_hint import TotalHint
 
 
-def mixture_stats(journey: Journey, pipeline: Pipeline) -> dict[str, dict[str, int]]:
+def mixture_stats(journey: RunCursor, pipeline: Pipeline) -> dict[str, dict[str, int]]:
     """Return, by source, the samples and tokens that trainers were given, and its epochs that are through.
 
     Args:
@@ -47,12 +47,12 @@ def mixture_stats(journey: Journey, pipeline: Pipeline) -> dict[str, dict[str, i
     samples, epochs = _given(journey, plan.schedule), _used(plan.schedule, *journey.place)
     epochs //= plan.schedule.sizes
     return {
-        name: {"samples": count, "tokens": count * pipeline.seq_len, "epochs": whole}
-        for name, count, whole in zip(plan.names, samples.tolist(), epochs.tolist(), strict=True)
+        name: {"samples": count, "tokens": count * pipeline.seq_len, "epochs": through}
+        for name, count, through in zip(plan.names, samples.tolist(), epochs.tolist(), strict=True)
     }
 
 
-def _given(journey: Journey, schedule: Schedule) -> Ints:
+def _given(journey: RunCursor, schedule: Schedule) -> Ints:
     """Return the samples of each source in the steps of a run; those before its oldest leg as if all were."""
     first = journey.legs[0]
     given = _used(schedule, first.epoch, first.position) if first.step else np.zeros_like(schedule.sizes)
@@ -63,7 +63,7 @@ def _given(journey: Journey, schedule: Schedule) -> Ints:
     return given
 
 
-def _stretches(journey: Journey, leg: Leg, steps: int) -> Iterator[tuple[int, int, int]]:
+def _stretches(journey: RunCursor, leg: RunSpan, steps: int) -> Iterator[tuple[int, int, int]]:
     """Yield (epoch, first position, position behind the last) of a leg's steps, epoch by epoch."""
     epoch, position = leg.epoch, leg.position
     while steps:
@@ -126,7 +126,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         )
         self._pipeline = pipeline
         global_batch = batch_size * splitter.topology.dp_world_size
-        self._journey = Journey(
+        self._journey = RunCursor(
             num_samples=splitter.upstream, global_batch=global_batch, wrap=splitter.tail == "wrap",
             batch_size=batch_size,
         )  # fmt: skip
@@ -208,7 +208,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If it is not an integer of at least 0.
         """
-        self._journey.choose(whole("epoch", epoch, at_least=0))
+        self._journey.choose(check_int("epoch", epoch, at_least=0))
 
     def skip(self, num_batches: int) -> None:
         """Leave out the next global batches, on every rank alike; a running loop goes on behind them.
@@ -217,7 +217,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
             ConfigError: If the number is not an integer of at least 0.
         """
         self._hear()
-        self._journey.skip(whole("num_batches", num_batches, at_least=0))
+        self._journey.skip(check_int("num_batches", num_batches, at_least=0))
 
     def locate(self, step: int, rank: int | None = None) -> Located:
         """Say which samples a past or future step of this run had or will have; no tokens are read.
@@ -229,7 +229,7 @@ class Loader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not type
         Raises:
             ConfigError: If the step lies before what the state remembers, or there is no such rank.
         """
-        step, nodes = whole("step", step, at_least=0), self._pipeline.identities()
+        step, nodes = check_int("step", step, at_least=0), self._pipeline.identities()
         return locate_step(
             self._journey, nodes, step, rank, self._pipeline.shards(), self._pipeline.readers()
         )
@@ -283,7 +283,7 @@ def loader(
 
 
 @overload
-def loader(source: Any, *, batch_size: int, **options: Any) -> Loader | LiveLoader: ...
+def loader(source: Any, *, batch_size: int, **options: Any) -> Loader | StreamLoader: ...
 
 
 def loader(
@@ -300,7 +300,7 @@ def loader(
     timeout: float = 0,
     worker_init_fn: Callable[[int], None] | None = None,
     **build_options: Any,
-) -> Loader | LiveLoader:
+) -> Loader | StreamLoader:
     """Return a loader over `build(source, batch_size=batch_size, **build_options)`.
 
     Args:
@@ -323,23 +323,23 @@ def loader(
         TdstreamError: As `build`.
     """
     options = {
-        "num_workers": whole("num_workers", num_workers, at_least=0),
-        "pin_memory": flag("pin_memory", pin_memory),
+        "num_workers": check_int("num_workers", num_workers, at_least=0),
+        "pin_memory": check_bool("pin_memory", pin_memory),
         "device": device,
         "prefetch_factor": prefetch_factor,
-        "persistent_workers": flag("persistent_workers", persistent_workers),
+        "persistent_workers": check_bool("persistent_workers", persistent_workers),
         "multiprocessing_context": multiprocessing_context,
-        "timeout": seconds("timeout", timeout),
+        "timeout": check_seconds("timeout", timeout),
         "worker_init_fn": worker_init_fn,
     }
     if prefetch_factor is not None:
-        options["prefetch_factor"] = whole("prefetch_factor", prefetch_factor, at_least=1)
+        options["prefetch_factor"] = check_int("prefetch_factor", prefetch_factor, at_least=1)
     if worker_init_fn is not None and not callable(worker_init_fn):
         raise ConfigError(f"worker_init_fn must be a function of a worker's number, got {worker_init_fn!r}.")
     pipeline = build(source, batch_size=batch_size, **build_options)
     if isinstance(pipeline, StreamPipeline):
         heed_meanings("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
-        return LiveLoader(pipeline, **options)
+        return StreamLoader(pipeline, **options)
     if isinstance(pipeline, LazyPipeline):
         pipeline = pipeline.made
     return Loader(pipeline, prefetch=prefetch, **options)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError, StateError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError, StateError
 from tdstream.loading.portable_state import legs_of, open_portable
 from tdstream.nodes.base import Stretched
 from tdstream.nodes.shard_source import expanded_sizes
@@ -22,7 +22,7 @@ from tdstream.schedule.mixture_plan import MixturePlan
 from tdstream.schedule.mixture_schedule import Ints
 from tdstream.schedule.order import Order, make_order
 from tdstream.schedule.partition import EpochLengths, SameLength, folded
-from tdstream.schedule.run_cursor import Journey, Leg
+from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
 Shards = tuple[Sequence[str], Sequence[int]]
 """File names, and offsets in the stream of tokens with one more entry."""
@@ -144,7 +144,7 @@ class Located:
     samples: tuple[LocatedSample, ...]
 
 
-def journey_of(state: dict[str, Any]) -> tuple[Journey, dict[str, dict[str, Any]]]:
+def journey_of(state: dict[str, Any]) -> tuple[RunCursor, dict[str, dict[str, Any]]]:
     """Return the journey and the identities of a portable state.
 
     Raises:
@@ -156,7 +156,7 @@ def journey_of(state: dict[str, Any]) -> tuple[Journey, dict[str, dict[str, Any]
     wrap = nodes["splitter"].get("tail") == "wrap"
     last = legs[-1]
     sizes = {"global_batch": last.global_batch, "batch_size": last.batch_size}
-    journey = Journey(num_samples=lengths, wrap=wrap, **sizes)
+    journey = RunCursor(num_samples=lengths, wrap=wrap, **sizes)
     journey.restore((epoch, position), step, done, legs)
     return journey, nodes
 
@@ -207,7 +207,7 @@ def cut_of(nodes: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, 
 
 
 def locate_step(
-    journey: Journey,
+    journey: RunCursor,
     nodes: dict[str, dict[str, Any]],
     step: int,
     rank: int | None = None,
@@ -288,14 +288,14 @@ def _cut(error: Exception) -> StateError:
     )
 
 
-def _positions(leg: Leg, rank: int | None) -> Ints:
+def _positions(leg: RunSpan, rank: int | None) -> Ints:
     """Return the positions of a step, or of one rank's part of it."""
     if rank is None:
         return np.arange(leg.position, leg.position + leg.global_batch, dtype=np.int64)
     if not leg.batch_size:
         raise ConfigError("the state does not tell how that step was dealt out to ranks; leave rank out.")
     ranks = leg.global_batch // leg.batch_size
-    if whole("rank", rank, at_least=0) >= ranks:
+    if check_int("rank", rank, at_least=0) >= ranks:
         raise ConfigError(f"rank must be 0 to {ranks - 1} at step {leg.step:,}, got {rank}.")
     first = leg.position + rank * leg.batch_size
     return np.arange(first, first + leg.batch_size, dtype=np.int64)

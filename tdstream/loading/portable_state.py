@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tdstream.checks import LARGEST
-from tdstream.errors import StateError
+from tdstream.core.checks import LARGEST
+from tdstream.core.errors import StateError
+from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
 from tdstream.schedule.partition import EpochLengths, as_lengths, batches_before
-from tdstream.schedule.run_cursor import Journey, Leg
-from tdstream.state import STATE_KEY, STATE_VERSION, unseal
+from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
 _SNAPSHOT = "_snapshot"  # names inside StatefulDataLoader's state, which has no interface to ask
 _FETCHER = "fetcher_state"
@@ -40,7 +40,7 @@ def portable_state(
     }
 
 
-def dealing_of(journey: Journey, dp_world_size: int, tail: str) -> dict[str, Any]:
+def dealing_of(journey: RunCursor, dp_world_size: int, tail: str) -> dict[str, Any]:
     """Return the splitter's part: how batches are dealt out now, and how the run came here.
 
     Args:
@@ -69,7 +69,7 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
             "this is not a portable state but holds one: a checkpoint, or a StatefulDataLoader's own "
             "state, of one rank and its workers. Pass tdstream.position_of(state) instead."
         )
-    nodes = unseal(state)
+    nodes = unwrap_state(state)
     _refuse_live(nodes)
     epoch, position = state.get("epoch"), state.get("position")
     if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
@@ -120,9 +120,9 @@ def _portable(snapshot: dict[str, Any]) -> dict[str, Any]:
         open_portable(snapshot)
         return snapshot
     if STATE_KEY in snapshot:
-        _refuse_live(unseal(snapshot))
+        _refuse_live(unwrap_state(snapshot))
     stream, batches = _stream_of(snapshot)
-    nodes = unseal(stream)
+    nodes = unwrap_state(stream)
     _refuse_live(nodes)
     cursor = nodes.get("splitter", {})
     if cursor.get("batch_size") == 0:
@@ -172,7 +172,7 @@ def legs_of(
     position: int,
     num_samples: int | EpochLengths,
     tail: str | None = None,
-) -> tuple[int, int, list[Leg]]:
+) -> tuple[int, int, list[RunSpan]]:
     """Return (step, batches done in the epoch, legs) of a state's splitter part, for a loader with a tail.
 
     A state without a history (of `position_of`) is taken for a run whose epochs were all served whole, with
@@ -184,7 +184,7 @@ def legs_of(
     try:
         batch_size, ranks = int(dealing.get("batch_size", 1)), int(dealing.get("dp_world_size", 1))
         global_batch = max(batch_size, 1) * max(ranks, 1)
-        legs = [Leg(*map(int, leg)) for leg in dealing.get("history", [])]
+        legs = [RunSpan(*map(int, leg)) for leg in dealing.get("history", [])]
         lengths = as_lengths(num_samples)
         samples = lengths.num_samples(epoch)
         if position > samples + max([global_batch, *(leg.global_batch for leg in legs)]):
@@ -204,7 +204,7 @@ def legs_of(
         ) from None
 
 
-def _check_legs(step: int, done: int, legs: list[Leg]) -> None:
+def _check_legs(step: int, done: int, legs: list[RunSpan]) -> None:
     steps = [leg.step for leg in legs]
     if min(step, done, *(min(leg) for leg in legs)) < 0 or min(leg.global_batch for leg in legs) < 1:
         raise ValueError("a negative number, or a global batch of none")
@@ -216,7 +216,7 @@ def _check_legs(step: int, done: int, legs: list[Leg]) -> None:
 
 def _guessed(
     dealing: dict[str, Any], epoch: int, position: int, lengths: EpochLengths, global_batch: int
-) -> tuple[int, int, list[Leg]]:
+) -> tuple[int, int, list[RunSpan]]:
     before = batches_before(lengths, epoch, global_batch, wrap=dealing.get("tail") == "wrap")
     done = -(-position // global_batch)
-    return before + done, done, [Leg(0, 0, 0, global_batch, dealing.get("batch_size", 0))]
+    return before + done, done, [RunSpan(0, 0, 0, global_batch, dealing.get("batch_size", 0))]

@@ -8,20 +8,20 @@ from typing import Any, Literal
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
+from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
 from tdstream.loading.device import Transfer
 from tdstream.loading.iterator import Turn
 from tdstream.loading.torchdata_workarounds import begin_stateful, hook_sampler
 from tdstream.nodes.batch import Batch
-from tdstream.state import STATE_KEY, STATE_VERSION, unseal
-from tdstream.streams.pipeline import StreamPipeline
-from tdstream.streams.state import NO_LENGTH, refuse_cut, refuse_geometry, stream_states
+from tdstream.streams.stream_pipeline import StreamPipeline
+from tdstream.streams.stream_state import NO_LENGTH, refuse_cut, refuse_geometry, stream_states
 from tdstream.streams.total_hint import TotalHint
 
 _PART = "stream"
 
 
-class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
+class StreamLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
     """A loader over text that is tokenized on the fly. Made by `loader`.
 
     Its state is this rank's own: each rank saves and loads one, under the same ranks, workers and batch size.
@@ -114,7 +114,7 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
             StateError: If it belongs to other text or settings, or is no state of such a loader.
             GeometryError: If it was saved with other ranks, workers or batches, or by another rank.
         """
-        nodes = unseal(state_dict)
+        nodes = unwrap_state(state_dict)
         self._pipeline.compare(nodes)
         place = nodes[_PART]
         refuse_cut(state_dict, place)
@@ -132,7 +132,7 @@ class LiveLoader(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         Raises:
             ConfigError: If it is not an integer of at least 0.
         """
-        self._chosen = whole("epoch", epoch, at_least=0)
+        self._chosen = check_int("epoch", epoch, at_least=0)
 
     def total_hint(self) -> TotalHint | None:
         """Return how far the pass is: in batches, if its text was counted before, else by documents."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 from tdstream.nodes.batch import hand_on
 
 _Owner = TypeVar("_Owner")

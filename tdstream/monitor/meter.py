@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from tdstream.monitor.report import Feeding, Report
+from tdstream.monitor.meter_report import Feeding, MeterReport
 from tdstream.pipelines.pipeline import Pipeline
 
 _SHORTEST_S = 1e-7
@@ -148,10 +148,10 @@ class DataMeter:
             begun, first = over, False
             asked = self.clock()  # what the meter itself has just done is no wait for data
 
-    def report(self) -> Report:
+    def report(self) -> MeterReport:
         """Return what was measured so far."""
         seconds = self._seconds
-        return Report(
+        return MeterReport(
             steps=len(self._waits),
             seconds=seconds,
             wait_s=self._wait_s,

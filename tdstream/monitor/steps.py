@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
 from tdstream.streams.total_hint import hint_of
 
 
@@ -69,9 +69,9 @@ def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
     """
     batches = loader if isinstance(loader, int) else _length(loader)
     return Steps(
-        batches_per_epoch=whole("the number of batches per epoch", batches, at_least=1),
-        epochs=whole("epochs", epochs, at_least=1),
-        grad_accum=whole("grad_accum", grad_accum, at_least=1),
+        batches_per_epoch=check_int("the number of batches per epoch", batches, at_least=1),
+        epochs=check_int("epochs", epochs, at_least=1),
+        grad_accum=check_int("grad_accum", grad_accum, at_least=1),
     )
 
 

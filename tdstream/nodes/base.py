@@ -19,7 +19,7 @@ from tdstream.corpus.shard_reader import Tokens
 Ints = NDArray[np.int64]
 
 
-class Segments(NamedTuple):
+class RowSegments(NamedTuple):
     """The segments of a batch."""
 
     borders: NDArray[np.int32]
@@ -36,7 +36,7 @@ class Segments(NamedTuple):
     """Tokens of the longest one."""
 
     @classmethod
-    def of_borders(cls, borders: NDArray[np.int32], seq_len: int) -> Segments:
+    def of_borders(cls, borders: NDArray[np.int32], seq_len: int) -> RowSegments:
         """Return the segments between borders, of which the last may be repeated; without `lasts`."""
         starts = borders[:-1].astype(np.int64)
         lengths = borders[1:] - starts
@@ -49,7 +49,7 @@ class SegmentTable:
     """The segments of many batches, worked out together: small arrays cost numpy far more per entry.
 
     Args:
-        counts: Documents that end in each row, [rows].
+        counts: DocumentCounts that end in each row, [rows].
         places: Where: 1 to T, one row after the other, ascending in each, [ends].
         seq_len: T.
         size: B; batches are rows 0 .. B - 1, B .. 2 B - 1, ...; the last one may have fewer.
@@ -79,11 +79,11 @@ class SegmentTable:
         self._end_bounds: list[int] = [*ends[batch_rows].tolist(), int(ends[-1])]
         self._longest: list[int] = np.maximum.reduceat(self._lengths, firsts[batch_rows]).tolist()
 
-    def batch(self, number: int) -> Segments:
+    def batch(self, number: int) -> RowSegments:
         """Return the segments of one batch."""
         first, last = self._bounds[number : number + 2]
         first_end, last_end = self._end_bounds[number : number + 2]
-        return Segments(
+        return RowSegments(
             self._borders[first + number : last + number + 1],
             self._starts[first:last],
             self._lengths[first:last],
@@ -102,7 +102,7 @@ class RowEnds:
     places: NDArray[np.int64]
     """Shape [sum of counts], one row after the other, ascending in each: 1 (the first input is a document's
     last token) to T (the last input is, and the row's last label belongs to the next document)."""
-    known: Segments | None = None
+    known: RowSegments | None = None
     """The segments of these rows, where they have been worked out already."""
 
     @classmethod
@@ -111,7 +111,7 @@ class RowEnds:
         ends = lengths <= seq_len
         return cls(ends.astype(np.int64), lengths[ends].astype(np.int64))
 
-    def segments(self, seq_len: int) -> Segments:
+    def segments(self, seq_len: int) -> RowSegments:
         """Return what the rows fall into."""
         return self.known or SegmentTable(self.counts, self.places, seq_len, len(self.counts)).batch(0)
 

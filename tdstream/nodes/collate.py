@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tdstream.errors import ConfigError
-from tdstream.nodes.base import AnyRows, DocumentRows, MarkedRows, Rows, Segments, SourcedRows
+from tdstream.core.errors import ConfigError
+from tdstream.core.state import IdentityState
+from tdstream.nodes.base import AnyRows, DocumentRows, MarkedRows, Rows, RowSegments, SourcedRows
 from tdstream.nodes.batch import Batch, PackedBatch, keep_freed_memory
 from tdstream.nodes.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
-from tdstream.state import Compared
 
 LABELS = ("next", "same")
 
 
-class Collate(Compared):
+class Collate(IdentityState):
     """Inputs and labels from rows.
 
     Args:
@@ -119,7 +119,7 @@ def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def with_documents(
-    unpack: Any, longest: int, segments: Segments | None, borders: Any, left_out: Any, *parts: Any
+    unpack: Any, longest: int, segments: RowSegments | None, borders: Any, left_out: Any, *parts: Any
 ) -> dict[str, Any]:
     """Return a batch's tensors with the fields of documents.
 

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tdstream.checks import flag, whole
-from tdstream.errors import ConfigError
-from tdstream.nodes.base import RowEnds, Segments
+from tdstream.core.checks import check_bool, check_int
+from tdstream.core.errors import ConfigError
+from tdstream.nodes.base import RowEnds, RowSegments
 
 IGNORED = -100
 """The label that torch's cross entropy leaves out."""
@@ -33,7 +33,7 @@ class Split(NamedTuple):
     """Places in the flattened labels whose target belongs to the next document, [n]."""
     longest: int
     """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
-    segments: Segments
+    segments: RowSegments
     """What lies between the borders."""
 
 
@@ -54,7 +54,7 @@ class DocumentFields:
 
     def __post_init__(self) -> None:
         if self.capacity is not None:
-            whole("cu_seqlens_capacity", self.capacity, at_least=2)
+            check_int("cu_seqlens_capacity", self.capacity, at_least=2)
 
     def split(self, ends: RowEnds, seq_len: int, shift: int) -> Split:
         """Return where rows fall into segments.
@@ -104,7 +104,7 @@ def document_fields(
     Raises:
         ConfigError: If fields of fields that there are not are asked for.
     """
-    cross_labels = flag("cross_document_labels", cross_labels)
+    cross_labels = check_bool("cross_document_labels", cross_labels)
     if not wanted and (cross_labels or capacity is not None):
         asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
         raise ConfigError(f'{asked} needs documents=True or cut="pack".')
@@ -117,7 +117,7 @@ def document_fields(
 
 
 def document_tensors(
-    borders: Any, longest: int, rows: int, seq_len: int, segments: Segments | None = None
+    borders: Any, longest: int, rows: int, seq_len: int, segments: RowSegments | None = None
 ) -> dict[str, Any]:
     """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
 
@@ -131,7 +131,7 @@ def document_tensors(
     if isinstance(borders, Tensor):
         ids, positions = _on_device(borders, rows, seq_len)
     else:
-        ids, positions = _on_cpu(segments or Segments.of_borders(borders, seq_len), rows, seq_len)
+        ids, positions = _on_cpu(segments or RowSegments.of_borders(borders, seq_len), rows, seq_len)
         borders = torch.from_numpy(borders.copy())
     return {"document_ids": ids, "position_ids": positions, "cu_seqlens": borders, "max_seqlen": longest}
 
@@ -144,7 +144,7 @@ def leave_out(labels: Tensor, places: Any) -> None:
         labels.numpy().put(places, IGNORED)  # the same memory
 
 
-def _on_cpu(segments: Segments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
+def _on_cpu(segments: RowSegments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
     """Return ids and positions; numpy repeats several times faster than torch, and than slices are filled."""
     ids = segments.numbers.repeat(segments.lengths).reshape(rows, seq_len)
     positions = segments.starts.repeat(segments.lengths)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.nodes.base import DocumentRows, RowEnds, StreamReader
-from tdstream.nodes.lookahead import EndsAhead, Foresight
-from tdstream.state import Compared
+from tdstream.nodes.lookahead import EndsAhead, Lookahead
 
 
-class DocumentMarks(Compared):
+class DocumentMarks(IdentityState):
     """The samples of a reader, with the ends of documents in them.
 
     Args:
@@ -27,7 +27,7 @@ class DocumentMarks(Compared):
     def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
         self.upstream, self.ends = upstream, ends
         self.seq_len = upstream.seq_len
-        self._foresight = Foresight(self.ends_in, partial(EndsAhead, self.seq_len))
+        self._foresight = Lookahead(self.ends_in, partial(EndsAhead, self.seq_len))
 
     def __repr__(self) -> str:
         return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"

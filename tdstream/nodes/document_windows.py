@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError
+from tdstream.core.state import IdentityState
 from tdstream.corpus.derived import WindowCounts, count_windows, windows_of
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.errors import CorpusError
 from tdstream.nodes.base import MarkedRows, RowEnds, Rows, TokenStream
-from tdstream.nodes.lookahead import EndsAhead, Foresight
+from tdstream.nodes.lookahead import EndsAhead, Lookahead
 from tdstream.schedule.windows import DocumentCut, Windows
-from tdstream.state import Compared
 
 Ints = NDArray[np.int64]
 
 
-class DocumentChunks(Compared):
+class DocumentWindows(IdentityState):
     """Samples of a corpus that never cross a document's end, padded where the document is shorter.
 
     Args:
@@ -57,7 +57,7 @@ class DocumentChunks(Compared):
         self._padding: Rows = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
         self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
         self._first, self._last = (0, ends.num_documents) if documents is None else documents
-        self._foresight = Foresight(self._found, partial(FoundAhead, cut.seq_len))
+        self._foresight = Lookahead(self._found, partial(FoundAhead, cut.seq_len))
         self.counts = counts or WindowCounts(count_windows(ends, cut, (self._first, self._last)))
         if len(self) == 0:
             raise CorpusError(
@@ -66,7 +66,7 @@ class DocumentChunks(Compared):
             )
 
     def __repr__(self) -> str:
-        return f"DocumentChunks({len(self):,} windows of up to {self.seq_len:,} tokens)"
+        return f"DocumentWindows({len(self):,} windows of up to {self.seq_len:,} tokens)"
 
     def __len__(self) -> int:
         """Windows of all documents."""

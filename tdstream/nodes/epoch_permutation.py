@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
+from tdstream.core.state import IdentityState
 from tdstream.nodes.base import AnyRows, Foresighted, IndexedNode
 from tdstream.schedule.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
-from tdstream.state import Compared
 
 
-class EpochPermutation(Compared):
+class EpochPermutation(IdentityState):
     """The samples of an indexed node, in an order that is a function of (seed, epoch, position).
 
     Args:
@@ -45,9 +45,9 @@ class EpochPermutation(Compared):
         if len(upstream) > MAX_SAMPLES:
             raise ConfigError(f"at most 2^48 samples can be ordered, the corpus has {len(upstream):,}.")
         self.upstream = upstream
-        self.seed = whole("seed", seed, at_least=0)
+        self.seed = check_int("seed", seed, at_least=0)
         self.order = _effective(shuffle, order)
-        self.block_samples = whole("block_samples", block_samples, at_least=1)
+        self.block_samples = check_int("block_samples", block_samples, at_least=1)
         self._current: tuple[int, Order] | None = None
 
     def __repr__(self) -> str:

@@ -76,7 +76,7 @@ class EndsAhead:
         return RowEnds(self._counts[first:last], self._places[self._after[first] : self._after[last]], known)
 
 
-class Foresight(Generic[F]):
+class Lookahead(Generic[F]):
     """Remembers what was worked out for samples that are to be read.
 
     Args:

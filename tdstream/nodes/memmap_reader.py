@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError, CorpusError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError, CorpusError
+from tdstream.core.state import IdentityState
 from tdstream.nodes.base import Rows, TokenSource
-from tdstream.state import Compared
 
 _MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves
 
 
-class MemmapReader(Compared):
+class MemmapReader(IdentityState):
     """Samples of a corpus: sample i is tokens i * stride .. i * stride + seq_len of the whole stream.
 
     Args:
@@ -41,8 +41,8 @@ class MemmapReader(Compared):
         part: tuple[int, int] | None = None,
     ) -> None:
         self.source = source
-        self.seq_len = seq_len = whole("seq_len", seq_len, at_least=1)
-        self.stride = seq_len + 1 if stride is None else whole("stride", stride, at_least=1)
+        self.seq_len = seq_len = check_int("seq_len", seq_len, at_least=1)
+        self.stride = seq_len + 1 if stride is None else check_int("stride", stride, at_least=1)
         if self.stride > seq_len + 1:
             raise ConfigError(f"stride must be 1 to seq_len + 1 = {seq_len + 1}, got {stride}.")
         self._part = part

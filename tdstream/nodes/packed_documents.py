@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, PackPlan
 from tdstream.nodes.base import MarkedRows, RowEnds, Rows, TokenStream
-from tdstream.nodes.lookahead import EndsAhead, Foresight, Ragged
+from tdstream.nodes.lookahead import EndsAhead, Lookahead, Ragged
 from tdstream.schedule.packing import VERSION
-from tdstream.state import Compared
 
 
-class PackedDocuments(Compared):
+class PackedDocuments(IdentityState):
     """Samples that hold whole documents, and full rows of those that are longer than a row.
 
     Args:
@@ -41,7 +41,7 @@ class PackedDocuments(Compared):
     ) -> None:
         self.tokens, self.ends, self.plan, self.options = tokens, ends, plan, options
         self.seq_len, self.pad_id = options.seq_len, pad_id
-        self._foresight = Foresight(self._pieces, partial(PiecesAhead, options.seq_len))
+        self._foresight = Lookahead(self._pieces, partial(PiecesAhead, options.seq_len))
         self._padding: Rows = np.full(options.seq_len + 1, pad_id, tokens.dtype)
 
     def __repr__(self) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
+from tdstream.core.state import IdentityState
 from tdstream.nodes.base import AnyRows, Foresighted, ReaderNode, Stretched
-from tdstream.state import Compared
 
 
-class SampleRange(Compared):
+class SampleRange(IdentityState):
     """Samples first .. last - 1 of a reader, which are samples 0, 1, ... here.
 
     Args:

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, Chunk, CorpusMeta, read_meta
+from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
+from tdstream.core.state import IdentityState, differences
+from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
-from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError
-from tdstream.state import Compared, differences
 
 logger = logging.getLogger(__name__)
 
 _MAX_RUNS = 16  # of shards of one size that a state lists; beyond, it holds a digest of the sizes
 
 
-class ShardSource(Compared):
+class ShardSource(IdentityState):
     """The shards of a corpus directory, in order.
 
     Sizes of all shards are compared with what meta.json promises; no file is opened. Without a meta.json
@@ -159,7 +159,7 @@ class ShardSource(Compared):
         for file in files:
             if sizes[file] % itemsize:
                 raise CorpusError(_not_a_multiple(self.directory / file, sizes[file], itemsize))
-        return CorpusMeta(dtype=dtype, chunks=tuple(Chunk(file, sizes[file] // itemsize) for file in files))
+        return CorpusMeta(dtype=dtype, chunks=tuple(Shard(file, sizes[file] // itemsize) for file in files))
 
 
 def _file_sizes(directory: Path) -> dict[str, int]:
@@ -187,7 +187,7 @@ def dtype_name(dtype: DTypeLike) -> str:
     return name
 
 
-def _check_sizes(directory: Path, chunks: Sequence[Chunk], sizes: Mapping[str, int], itemsize: int) -> None:
+def _check_sizes(directory: Path, chunks: Sequence[Shard], sizes: Mapping[str, int], itemsize: int) -> None:
     for file, tokens in chunks:
         size = sizes.get(file)
         if size == tokens * itemsize:

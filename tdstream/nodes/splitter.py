@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError, GeometryError, StateError
+from tdstream.core.state import differences
 from tdstream.distributed.topology import Topology, Worker
-from tdstream.errors import ConfigError, GeometryError, StateError
 from tdstream.nodes.base import AnyRows, Foresighted, OrderedNode
-from tdstream.schedule.partition import BatchDealing, SampleDealing
-from tdstream.state import differences
+from tdstream.schedule.partition import BatchPartition, SamplePartition
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +59,11 @@ class Splitter:
         strict: bool = True,
     ) -> None:
         if batch_size is not None:
-            batch_size = whole("batch_size", batch_size, at_least=1)
+            batch_size = check_int("batch_size", batch_size, at_least=1)
         allowed = ("drop", "keep") if batch_size is None else ("drop", "wrap")
         if tail not in allowed:
             raise ConfigError(f"tail must be one of {allowed} with batch_size={batch_size}, got {tail!r}.")
-        skip = whole("the number of samples to skip", skip, at_least=0)
+        skip = check_int("the number of samples to skip", skip, at_least=0)
         self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
         self.tail, self.skip, self.strict = tail, skip, strict
         self._place(0, skip, Worker(0, 1, False))
@@ -170,26 +170,26 @@ class Splitter:
 
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
         self._epoch, self._start, self._step = epoch, start, 0
-        self._dealing: BatchDealing | SampleDealing = self._deal(epoch, start, worker)
+        self._dealing: BatchPartition | SamplePartition = self._deal(epoch, start, worker)
         self._num_items = self._dealing.num_items
         self._ahead: tuple[int, NDArray[np.int64]] = (
             0,
             np.empty((0, 0), np.int64),
         )  # (its first item, indices)
 
-    def _items_of(self, dealing: BatchDealing | SampleDealing) -> int:
-        if isinstance(dealing, BatchDealing):
+    def _items_of(self, dealing: BatchPartition | SamplePartition) -> int:
+        if isinstance(dealing, BatchPartition):
             return dealing.items_per_rank
         return max(dealing.num_samples - self.skip, 0) // self.topology.dp_world_size
 
-    def _deal(self, epoch: int, start: int, worker: Worker) -> BatchDealing | SampleDealing:
+    def _deal(self, epoch: int, start: int, worker: Worker) -> BatchPartition | SamplePartition:
         samples, topology = self.upstream.num_samples(epoch), self.topology
         if self.batch_size is None:
             even = self.tail == "drop"
-            return SampleDealing(
+            return SamplePartition(
                 num_samples=samples, topology=topology, worker=worker, start=start, even=even
             )
-        return BatchDealing(
+        return BatchPartition(
             num_samples=samples, batch_size=self.batch_size, topology=topology, worker=worker, start=start,
             wrap=self.tail == "wrap", fills_from=self.upstream.fills_from(epoch),
         )  # fmt: skip
@@ -209,7 +209,7 @@ class Splitter:
     def _refuse_empty_streams(self) -> None:
         """Refuse an epoch that has nothing for some stream, or warn of it."""
         samples = max(self._dealing.num_samples - self.skip, 0)
-        if isinstance(self._dealing, BatchDealing):
+        if isinstance(self._dealing, BatchPartition):
             needed, what = self._dealing.global_batch, "one global batch (batch_size x dp_world_size)"
         else:
             needed, what = self._dealing.num_streams, "one for each stream (dp_world_size x workers)"

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.state import Compared
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextSource
-from tdstream.text.tokenize import Documents, Tokenize
+from tdstream.text.tokenize import Tokenize, TokenizedDocuments
 
 _RECORDS = 1000  # that are tokenized together
 _PATIENCE = 1.0  # seconds, after which a bar is shown
 
 
-class TextTokens(Compared):
+class TextTokens(IdentityState):
     """The tokens of all texts of a source, which are made here.
 
     Args:
@@ -96,8 +96,8 @@ class HeldTokens:
         return [self._tokens[start : start + length] for start, length in pairs]
 
 
-def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> Documents:
-    parts: list[Documents] = []
+def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> TokenizedDocuments:
+    parts: list[TokenizedDocuments] = []
     total = source.records.num_rows
     with tqdm(total=total, desc="Tokenizing", unit=" doc", delay=_PATIENCE, disable=quiet) as bar:
         for block in source.blocks(0, 0, 1, Place(), _RECORDS):
@@ -106,4 +106,4 @@ def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> Documents
     sizes = np.cumsum([0, *(len(part.tokens) for part in parts)])
     ends: list[NDArray[np.int64]] = [part.ends + size for part, size in zip(parts, sizes, strict=False)]
     tokens: Tokens = np.concatenate([np.empty(0, tokenize.dtype), *(part.tokens for part in parts)])
-    return Documents(tokens, np.concatenate([np.empty(0, np.int64), *ends]))
+    return TokenizedDocuments(tokens, np.concatenate([np.empty(0, np.int64), *ends]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from tdstream.checks import flag
+from tdstream.core.checks import check_bool
 from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import document_fields
@@ -20,8 +20,8 @@ from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import LazyPipeline, Pipeline
 from tdstream.pipelines.source_kind import Text, heed_meanings, holds_text, kind_of, mixture_kind
 from tdstream.pipelines.views import View
-from tdstream.schedule.sample_spec import Cut
-from tdstream.streams.pipeline import StreamPipeline
+from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.streams.stream_pipeline import StreamPipeline
 
 Source = str | Path | View | Any
 """What `build` takes: the directory of a corpus, or a part of it; a mixture of several; or text."""
@@ -125,8 +125,8 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
-    source_id, strict = flag("source_id", source_id), flag("strict", strict)
-    how = Cut(
+    source_id, strict = check_bool("source_id", source_id), check_bool("strict", strict)
+    how = SampleSpec(
         seq_len=seq_len,
         stride=stride,
         cut=cut,

@@ -7,25 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.errors import ConfigError
 from tdstream.distributed.topology import Topology
-from tdstream.errors import ConfigError
 from tdstream.pipelines.source_kind import Text, is_path
 from tdstream.preparation.options import python_options
-from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.text.options import PrepareOptions, name_of
 from tdstream.text.tokenize import tokenize_with
 
 _OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
 
 
-def cut_of(cut: Cut, text: Text) -> Cut:
+def cut_of(cut: SampleSpec, text: Text) -> SampleSpec:
     """Return the cut with the tokenizer's own pad id, which a corpus does not know."""
     if cut.cut == "stream":
         return cut
     return replace(cut, pad_id=tokenize_with(text.tokenizer).pad_token_id)
 
 
-def corpus_in_cache(source: Any, text: Text, cut: Cut, cache_dir: Any, topology: Topology) -> Path:
+def corpus_in_cache(source: Any, text: Text, cut: SampleSpec, cache_dir: Any, topology: Topology) -> Path:
     """Return the corpus of a source, prepared by rank 0 of whoever needs it first.
 
     Args:

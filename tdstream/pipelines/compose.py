@@ -7,16 +7,17 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
+from tdstream.core.errors import ConfigError, CorpusError
+from tdstream.core.user_cache import user_cache
 from tdstream.corpus.derived import counts_of
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, pad_id_of
 from tdstream.corpus.pack_plan import PackOptions, plan_in_memory, plan_of
 from tdstream.distributed.topology import Topology
-from tdstream.errors import ConfigError, CorpusError
 from tdstream.nodes.base import Node, ReaderNode
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_marks import DocumentMarks
-from tdstream.nodes.document_windows import DocumentChunks
+from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.packed_documents import PackedDocuments
@@ -25,20 +26,19 @@ from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.text_tokens import TextTokens
 from tdstream.pipelines.source_kind import Text, is_dataset, records_of
 from tdstream.pipelines.views import View, part_of
-from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.schedule.windows import DocumentCut
-from tdstream.streams.cut import Chunk, DocumentChunk
-from tdstream.streams.pipeline import StreamPipeline
+from tdstream.streams.cut import StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import ShuffleBuffer
 from tdstream.streams.stream_pass import StreamNodes
+from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.text.text_source import TextSource
 from tdstream.text.tokenize import Tokenize, tokenize_with
-from tdstream.user_cache import user_cache
 
 Chain = tuple[Node, ReaderNode, EpochPermutation]
 
 
-def shard_chain(source: str | Path | View, cut: Cut, *, dtype: DTypeLike | None = None) -> Chain:
+def shard_chain(source: str | Path | View, cut: SampleSpec, *, dtype: DTypeLike | None = None) -> Chain:
     """Return the nodes of a corpus directory, from left to right; the last one is read by a splitter.
 
     Args:
@@ -55,14 +55,14 @@ def shard_chain(source: str | Path | View, cut: Cut, *, dtype: DTypeLike | None 
     return shards, reader, ordered(reader, cut)
 
 
-def ordered(reader: ReaderNode, cut: Cut) -> EpochPermutation:
+def ordered(reader: ReaderNode, cut: SampleSpec) -> EpochPermutation:
     """Return the samples in the order that was asked for."""
     return EpochPermutation(
         reader, shuffle=cut.shuffle, seed=cut.seed, order=cut.order, block_samples=cut.block_samples
     )
 
 
-def _shard_reader(shards: ShardSource, cut: Cut, view: View | None) -> ReaderNode:
+def _shard_reader(shards: ShardSource, cut: SampleSpec, view: View | None) -> ReaderNode:
     by_documents = view if view is not None and view.by == "documents" else None
     if cut.cut == "stream" and not cut.documents and by_documents is None:
         return MemmapReader(shards, seq_len=cut.seq_len, stride=cut.stride)
@@ -74,7 +74,7 @@ def _shard_reader(shards: ShardSource, cut: Cut, view: View | None) -> ReaderNod
 
 
 def _stream(
-    shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[int, int] | None
+    shards: ShardSource, cut: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     part = None if documents is None else ends.tokens_of(*documents)
     reader = MemmapReader(shards, seq_len=cut.seq_len, stride=cut.stride, part=part)
@@ -82,10 +82,10 @@ def _stream(
 
 
 def _document(
-    shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[int, int] | None
+    shards: ShardSource, cut: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     how = DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len)
-    return DocumentChunks(
+    return DocumentWindows(
         shards.open(),
         ends,
         how,
@@ -96,7 +96,9 @@ def _document(
     )
 
 
-def _pack(shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[int, int] | None) -> ReaderNode:
+def _pack(
+    shards: ShardSource, cut: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
+) -> ReaderNode:
     if ends.num_documents == 0:
         raise CorpusError(f"{shards.directory} holds no tokens; there is nothing to pack.")
     options = PackOptions(seq_len=cut.seq_len, documents=documents or (0, ends.num_documents))
@@ -104,14 +106,14 @@ def _pack(shards: ShardSource, cut: Cut, ends: DocumentEnds, documents: tuple[in
     return PackedDocuments(shards.open(), ends, plan, options, pad_id=_pad_id(shards, cut))
 
 
-def _pad_id(shards: ShardSource, cut: Cut) -> int:
+def _pad_id(shards: ShardSource, cut: SampleSpec) -> int:
     return pad_id_of(shards.directory) if cut.pad_id is None else cut.pad_id
 
 
 _READERS = {"stream": _stream, "document": _document, "pack": _pack}
 
 
-def part(reader: ReaderNode, cut: Cut, view: View | None = None) -> ReaderNode:
+def part(reader: ReaderNode, cut: SampleSpec, view: View | None = None) -> ReaderNode:
     """Return the samples that were asked for."""
     by_samples = view is not None and view.by == "samples"
     if not by_samples and cut.samples is None:
@@ -127,7 +129,7 @@ SHUFFLED_DOCUMENTS = 10_000
 def live_pipeline(
     source: Any,
     text: Text,
-    cut: Cut,
+    cut: SampleSpec,
     *,
     batch_size: int | None,
     labels: str,
@@ -151,9 +153,9 @@ def live_pipeline(
     """
     is_document = cut.cut == "document"
     tokenize = tokenize_with(text.tokenizer, encoder=text.encoder, strips=is_document)
-    chunk: Chunk | DocumentChunk
+    chunk: StreamCut | StreamDocumentCut
     if is_document:
-        chunk = DocumentChunk(
+        chunk = StreamDocumentCut(
             seq_len=cut.seq_len,
             stride=cut.stride,
             min_tail_len=cut.min_tail_len,
@@ -161,7 +163,7 @@ def live_pipeline(
             dtype=tokenize.dtype,
         )
     else:
-        chunk = Chunk(seq_len=cut.seq_len, stride=cut.stride, dtype=tokenize.dtype)
+        chunk = StreamCut(seq_len=cut.seq_len, stride=cut.stride, dtype=tokenize.dtype)
     nodes = StreamNodes(
         TextSource(records_of(source), text_field=text.text_field),
         tokenize,
@@ -182,7 +184,7 @@ def _buffer(shuffle: bool | str, shuffle_buffer: int | None) -> int:
     return SHUFFLED_DOCUMENTS if shuffle else 0
 
 
-def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet: bool) -> Chain:
+def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: SampleSpec, *, quiet: bool) -> Chain:
     """Return the nodes over a list or a dataset, from left to right; all of it is tokenized here.
 
     Args:
@@ -202,7 +204,7 @@ def memory_chain(source: Any, text: Text, tokenize: Tokenize, cut: Cut, *, quiet
     return tokens, reader, ordered(reader, cut)
 
 
-def memory_tokenizer(text: Text, cut: Cut) -> Tokenize:
+def memory_tokenizer(text: Text, cut: SampleSpec) -> Tokenize:
     """Return what makes tokens of the text."""
     return tokenize_with(text.tokenizer, encoder=text.encoder, strips=cut.cut == "document")
 
@@ -214,11 +216,11 @@ def _quickest(source: Any) -> Any:
     return source.with_format(None).to_iterable_dataset()
 
 
-def _memory_reader(tokens: TextTokens, tokenize: Tokenize, cut: Cut) -> ReaderNode:
+def _memory_reader(tokens: TextTokens, tokenize: Tokenize, cut: SampleSpec) -> ReaderNode:
     if cut.cut == "document":
         how = DocumentCut.of(cut.seq_len, cut.stride, cut.min_tail_len)
         pad_id = tokenize.pad_token_id
-        return DocumentChunks(tokens.open(), tokens.ends(), how, pad_id=pad_id, mark_ends=cut.documents)
+        return DocumentWindows(tokens.open(), tokens.ends(), how, pad_id=pad_id, mark_ends=cut.documents)
     if cut.cut == "pack":
         ends, pad_id = tokens.ends(), tokenize.pad_token_id
         options = PackOptions(seq_len=cut.seq_len, documents=(0, ends.num_documents))
@@ -228,7 +230,7 @@ def _memory_reader(tokens: TextTokens, tokenize: Tokenize, cut: Cut) -> ReaderNo
 
 
 def _known_samples(
-    source: Any, tokenize: Tokenize, text_field: str, chunk: Chunk | DocumentChunk
+    source: Any, tokenize: Tokenize, text_field: str, chunk: StreamCut | StreamDocumentCut
 ) -> int | None:
     """Return the samples that a source gives, if they were counted before."""
     try:
@@ -239,8 +241,8 @@ def _known_samples(
     # Loads datasets, which takes a second that only who has counted waits.
     from tdstream.preparation.count import known_samples  # noqa: PLC0415
 
-    cut = chunk.cut if isinstance(chunk, DocumentChunk) else None
-    stride = chunk.cut.stride if isinstance(chunk, DocumentChunk) else chunk.stride
+    cut = chunk.cut if isinstance(chunk, StreamDocumentCut) else None
+    stride = chunk.cut.stride if isinstance(chunk, StreamDocumentCut) else chunk.stride
     return known_samples(
         source, tokenize.tokenizer, text_field, cut=cut, seq_len=chunk.seq_len, stride=stride
     )

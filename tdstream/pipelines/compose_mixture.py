@@ -12,13 +12,13 @@ from typing import cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tdstream.core.errors import ConfigError
 from tdstream.corpus.shard_reader import JoinedMaps, ShardMaps
-from tdstream.errors import ConfigError
 from tdstream.nodes.base import ReaderNode, RowEnds
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
-from tdstream.nodes.mixture import MixtureNode, Part, PlainRows
+from tdstream.nodes.mixture_node import MixtureNode, Part, PlainRows
 from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.pipelines.compose import Chain, shard_chain
@@ -26,7 +26,7 @@ from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.source_kind import is_path
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
-from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.sample_spec import SampleSpec
 
 Ints = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ _SHARED = ("seq_len", "stride", "cut")  # fields of a reader that are the same f
 
 def mixture_node(
     mixture: Mixture,
-    cut: Cut,
+    cut: SampleSpec,
     *,
     dtype: DTypeLike | None = None,
     strict: bool = True,

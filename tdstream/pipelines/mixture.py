@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
 from tdstream.schedule.mixture_schedule import STOPS, Weights, checked_weights, sized_weights
 
 
@@ -107,7 +107,7 @@ class Mixture:
         if not pairs or not stages:
             raise ConfigError(f"stages are pairs of a number of samples and weights, got {stages!r}.")
         found = [
-            (whole("the start of a stage", start, at_least=0), checked_weights(weights, self.names))
+            (check_int("the start of a stage", start, at_least=0), checked_weights(weights, self.names))
             for start, weights in stages
         ]
         starts = [start for start, _ in found]
@@ -123,4 +123,6 @@ class Mixture:
         unknown = sorted(set(map(str, max_epochs)) - set(self.names))
         if unknown:
             raise ConfigError(f"max_epochs names {', '.join(unknown)}, which are no sources.")
-        return {name: whole(f"max_epochs of {name}", most, at_least=1) for name, most in max_epochs.items()}
+        return {
+            name: check_int(f"max_epochs of {name}", most, at_least=1) for name, most in max_epochs.items()
+        }

@@ -10,18 +10,18 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from tdstream.distributed.shared_epoch import EpochClock, Pass
+from tdstream.core.errors import StateError
+from tdstream.core.state import check_identities, unwrap_state, wrap_state
+from tdstream.distributed.shared_epoch import Pass, SharedEpoch
 from tdstream.distributed.topology import current_worker
 from tdstream.distributed.watchdog import watch_parent
-from tdstream.errors import StateError
 from tdstream.nodes.base import Node, Stretched
 from tdstream.nodes.collate import Collate
-from tdstream.nodes.mixture import MixtureNode
+from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
 from tdstream.schedule.mixture_plan import MixturePlan
-from tdstream.schedule.run_cursor import Leg
-from tdstream.state import compare, seal, unseal
+from tdstream.schedule.run_cursor import RunSpan
 
 Shards = tuple[list[str], list[int]]
 """Their file names, and their offsets in the stream of tokens with one more entry."""
@@ -46,7 +46,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
     ) -> None:
         self.indexed, self.splitter, self.collate = tuple(indexed), splitter, collate
         self.strict = strict
-        self._clock = EpochClock()
+        self._clock = SharedEpoch()
 
     def __iter__(self) -> PipelineIterator:
         """Open one pass over the next epoch."""
@@ -105,7 +105,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
         """
         nodes = (*self.indexed, self.collate)
-        compare(saved, nodes, cursor=self.splitter.name, strict=self.strict)
+        check_identities(saved, nodes, cursor=self.splitter.name, strict=self.strict)
 
     @property
     def seq_len(self) -> int:
@@ -133,7 +133,7 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
             dealing = saved[self.splitter.name]
             global_batch = int(dealing.get("batch_size", 1)) * int(dealing.get("dp_world_size", 1))
             if dealing.get("history"):  # the steps that there were; the one who saved may have made none
-                global_batch = Leg(*map(int, dealing["history"][-1])).global_batch
+                global_batch = RunSpan(*map(int, dealing["history"][-1])).global_batch
             wrap = self.splitter.tail == "wrap"
             return node.after(saved[node.name], place, max(global_batch, 1), wrap=wrap)
         except (TypeError, ValueError, OverflowError) as error:
@@ -205,7 +205,7 @@ class PipelineIterator(Iterator[dict[str, Tensor]]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this stream: {"tdstream": version, "nodes": {name: identity and cursor}}."""
-        return seal([*self._pipeline.indexed, self._splitter, self._pipeline.collate])
+        return wrap_state([*self._pipeline.indexed, self._splitter, self._pipeline.collate])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to the place of a saved state; a `set_epoch` before is overruled until the state's epoch ends.
@@ -214,7 +214,7 @@ class PipelineIterator(Iterator[dict[str, Tensor]]):
             StateError: If the state belongs to other data or settings, or is no state; nothing is loaded.
             GeometryError: If it was saved with other ranks, workers or batches; nothing is loaded.
         """
-        saved = unseal(state)
+        saved = unwrap_state(state)
         self._pipeline.compare(saved)
         self._pipeline.refuse_changes(saved)
         self._splitter.load_state_dict(saved[self._splitter.name])

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.checks import refuse_unfit, whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int, check_source
+from tdstream.core.errors import ConfigError
 from tdstream.nodes.epoch_permutation import check_order
 from tdstream.nodes.shard_source import dtype_name
 from tdstream.pipelines.views import View
@@ -109,7 +109,7 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
             f"(datasets.load_dataset(...)), or a function that returns an iterator."
         )
     if kind != "corpus":
-        refuse_unfit(source)
+        check_source(source)
     if kind != "corpus" and isinstance(source, Mapping):
         names = ", ".join(map(str, source)) or "nothing"
         pair = next((part for part in source.values() if _is_listed_pair(part)), None)
@@ -175,7 +175,7 @@ class Meaning:
 
 
 def _at_least(name: str, least: int) -> Callable[[Any], object]:
-    return lambda value: whole(name, value, at_least=least)
+    return lambda value: check_int(name, value, at_least=least)
 
 
 def _is_field(value: Any) -> None:

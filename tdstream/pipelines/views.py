@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 
 _UNITS = ("samples", "documents")
 
@@ -69,7 +69,7 @@ def part_of(samples: slice | None, first: int, last: int) -> tuple[int, int]:
     """Return the first of samples first .. last - 1 that a slice takes, and the one behind the last.
 
     Args:
-        samples: Counted from `first`, as of a list; None takes all.
+        samples: CountedText from `first`, as of a list; None takes all.
         first: The first sample.
         last: The one behind the last.
 

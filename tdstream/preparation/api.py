@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tdstream.checks import whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
 from tdstream.preparation.options import check_place, python_options
 from tdstream.preparation.result import PrepareResult
 from tdstream.text.options import PrepareOptions, name_of
@@ -91,5 +91,7 @@ def _options(given: dict[str, Any], **named: Any) -> PrepareOptions:
         )
     files = given.get("data_files", ())
     data_files = (files,) if isinstance(files, str) else tuple(map(str, files))
-    counts = {name: whole(name, given[name], at_least=1) for name in _COUNTS if given.get(name) is not None}
+    counts = {
+        name: check_int(name, given[name], at_least=1) for name in _COUNTS if given.get(name) is not None
+    }
     return PrepareOptions(**{**given, **named, **counts, "data_files": data_files})

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.errors import OutputError, TdstreamError
 from tdstream.corpus.meta import META_FILE
-from tdstream.errors import OutputError, TdstreamError
 from tdstream.preparation.engine import Inputs, prepare_corpus
 from tdstream.preparation.identity import identity_of
 from tdstream.preparation.result import Observer

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError, TdstreamError
+from tdstream.core.user_cache import read_json, user_cache, write_json
 from tdstream.corpus.meta import CorpusMeta
 from tdstream.distributed.topology import resolve_topology
-from tdstream.errors import ConfigError, TdstreamError
 from tdstream.preparation.engine import Inputs
 from tdstream.preparation.identity import identity_of
 from tdstream.preparation.options import python_options
 from tdstream.preparation.result import Counts, Observer
 from tdstream.preparation.tokenizing import Overlapped
-from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.schedule.windows import DocumentCut, samples_of
 from tdstream.text.batches import TextSource
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.open import open_source
 from tdstream.text.options import PrepareOptions, name_of
 from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, plan_corpus
-from tdstream.user_cache import read_json, user_cache, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedText:
     """What a text holds, and gives."""
 
     counts: Counts
@@ -55,7 +55,7 @@ def count_text(
     cut: DocumentCut | None,
     cache_dir: Path | None,
     observer: Observer,
-) -> Counted:
+) -> CountedText:
     """Count the documents and tokens that a preparation would write, or recall an earlier count.
 
     Args:
@@ -84,7 +84,7 @@ def count_text(
 
 def recall_count(
     options: PrepareOptions, inputs: Inputs, cut: DocumentCut | None = None, cache_dir: Path | None = None
-) -> Counted | None:
+) -> CountedText | None:
     """Return what was counted before, or None; no more is read than tells a source from others.
 
     Args:
@@ -109,7 +109,7 @@ def _count(
     options: PrepareOptions,
     cut: DocumentCut | None,
     observer: Observer,
-) -> Counted:
+) -> CountedText:
     counts, windows = Counts(), 0
     observer.begin(source.total, counts)
     encoder = choose_encoder(tokenizer, options.encoder)
@@ -119,7 +119,7 @@ def _count(
             counts += block.documents.counted(0, documents, skipped=block.num_records - documents)
             windows += 0 if cut is None else _count_windows(block.documents.lengths(0, documents), cut)
             observer.advance(block.num_records, counts)
-    return Counted(counts, None if cut is None else windows)
+    return CountedText(counts, None if cut is None else windows)
 
 
 def _count_windows(lengths: NDArray[np.int64], cut: DocumentCut) -> int:
@@ -146,7 +146,7 @@ def _path(directory: Path, key: dict[str, Any]) -> Path:
     return directory / f"count-{name[:32]}.json"
 
 
-def _recall(path: Path, key: dict[str, Any]) -> Counted | None:
+def _recall(path: Path, key: dict[str, Any]) -> CountedText | None:
     try:
         content = read_json(path)
         if content["key"] != key:
@@ -154,12 +154,12 @@ def _recall(path: Path, key: dict[str, Any]) -> Counted | None:
         counts = Counts.from_json(content)
         windows = int(content["windows"]) if "windows" in key else None
         fits = all(isinstance(value, (int, float)) for value in asdict(counts).values())
-        return Counted(counts, windows) if fits else None
+        return CountedText(counts, windows) if fits else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _keep(path: Path, key: dict[str, Any], counted: Counted) -> None:
+def _keep(path: Path, key: dict[str, Any], counted: CountedText) -> None:
     try:
         write_json(path, {**asdict(counted.counts), "windows": counted.windows, "key": key})
     except OSError as error:
@@ -249,7 +249,7 @@ def count(
         text_field=text_field, split=split, data_name=data_name, lines=lines, skip_bad=skip_bad,
         encoder=encoder, strip=windows is not None,
         data_files=(data_files,) if isinstance(data_files, str) else tuple(map(str, data_files)),
-        max_samples=None if max_samples is None else whole("max_samples", max_samples, at_least=1),
+        max_samples=None if max_samples is None else check_int("max_samples", max_samples, at_least=1),
     )  # fmt: skip
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.engine import Inputs  # noqa: PLC0415
@@ -275,7 +275,7 @@ def count(
 def _check_numbers(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None:
-            whole(name, number, at_least=1)
+            check_int(name, number, at_least=1)
     if numbers["batch_size"] is not None and numbers["seq_len"] is None:
         raise ConfigError("batch_size says how many batches there are only together with seq_len.")
     if numbers["dp_world_size"] != 1 and numbers["batch_size"] is None:
@@ -292,7 +292,7 @@ def _document_cut(
                 "stride, cut and min_tail_len say how many samples there are only together with seq_len."
             )
         return None
-    how = Cut(seq_len=seq_len, stride=stride, cut=cut, min_tail_len=min_tail_len)
+    how = SampleSpec(seq_len=seq_len, stride=stride, cut=cut, min_tail_len=min_tail_len)
     if how.cut == "pack":
         raise ConfigError(
             'cut="pack" gives as many rows as the lengths of all documents allow, which a count does not '

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from tdstream.core.errors import ConfigError, SourceError, TdstreamError
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.errors import ConfigError, SourceError, TdstreamError
 from tdstream.preparation.holdout import HeldOut, holdout_of
 from tdstream.preparation.identity import (
     appended_before,
@@ -24,13 +24,13 @@ from tdstream.preparation.identity import (
     source_hash,
     with_base,
 )
-from tdstream.preparation.ledger import Block, Ledger
+from tdstream.preparation.ledger import Ledger, TokenBlock
 from tdstream.preparation.options import check_place
 from tdstream.preparation.result import Counts, Nobody, Observer, PrepareResult
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.preparation.worker_pool import Orders, Pool
 from tdstream.text.batches import TextBatch, TextSource
-from tdstream.text.encoders.base import Encoder
+from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choosing
 from tdstream.text.options import PrepareOptions
 from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
@@ -221,7 +221,7 @@ def _blocks(
 
 
 def _write(
-    blocks: Iterable[Block], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, observer: Observer
+    blocks: Iterable[TokenBlock], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, observer: Observer
 ) -> None:
     for block in blocks:
         _write_block(block, writer, ledger, held_out)
@@ -229,7 +229,7 @@ def _write(
         del block  # It may be large, and the next one takes its time.
 
 
-def _write_block(block: Block, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
+def _write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
     kept, others = held_out.split(block)
 
     def note(num_written: int) -> dict[str, Any]:

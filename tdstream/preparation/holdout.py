@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import ConfigError
-from tdstream.preparation.ledger import Block
-from tdstream.preparation.result import Counts, Documents
+from tdstream.core.errors import ConfigError
+from tdstream.preparation.ledger import TokenBlock
+from tdstream.preparation.result import Counts, DocumentCounts
 from tdstream.text.batches import TextSource
 from tdstream.text.options import PrepareOptions
-from tdstream.writing.journal import Entry
+from tdstream.writing.journal import JournalEntry
 from tdstream.writing.writer import CorpusWriter
 
 _KEY = np.uint64(0x9E3779B97F4A7C15)
@@ -58,7 +58,7 @@ class Holdout:
     highest: int
     """The highest hash of a record that is, 0 to 2^64 - 1."""
 
-    def split(self, block: Block) -> tuple[Block, Block]:
+    def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock]:
         """Return the documents of a block that stay, and those that are held out.
 
         Args:
@@ -70,13 +70,15 @@ class Holdout:
         return kept, _some(block, held)
 
 
-def _some(block: Block, chosen: NDArray[np.bool_]) -> Block:
+def _some(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
     documents = block.documents
     lengths = np.diff(documents.ends, prepend=0)
     return replace(
         block,
         ids=block.ids[np.repeat(chosen, lengths)],
-        documents=Documents(np.cumsum(lengths[chosen]), documents.sizes[chosen], documents.holding[chosen]),
+        documents=DocumentCounts(
+            np.cumsum(lengths[chosen]), documents.sizes[chosen], documents.holding[chosen]
+        ),
         rows=block.rows[chosen],
     )
 
@@ -153,7 +155,7 @@ class HeldOut:
         self._documents = 0  # Of the block at hand: what has been written.
         self._new = Counts()  # Since the note before.
 
-    def split(self, block: Block) -> tuple[Block, Block | None]:
+    def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock | None]:
         """Return the documents of a block that stay, and those that are held out; None if none can be.
 
         Args:
@@ -161,7 +163,7 @@ class HeldOut:
         """
         return (block, None) if self._holdout is None else self._holdout.split(block)
 
-    def note(self, block: Block | None, row: int) -> dict[str, Any]:
+    def note(self, block: TokenBlock | None, row: int) -> dict[str, Any]:
         """Write those that lie before a record; return what the journal is to say of them.
 
         Args:
@@ -173,7 +175,7 @@ class HeldOut:
         self._write(block, int(np.searchsorted(block.rows, row)))
         return self.last_note()
 
-    def end(self, block: Block | None) -> None:
+    def end(self, block: TokenBlock | None) -> None:
         """Write the rest of a block."""
         if block is not None:
             self._write(block, len(block.rows))
@@ -186,7 +188,7 @@ class HeldOut:
         new, self._new = self._new, Counts()
         return {NOTE_KEY: asdict(new)}
 
-    def _write(self, block: Block, stop: int) -> None:
+    def _write(self, block: TokenBlock, stop: int) -> None:
         first = self._documents
         if stop > first:
             ends = block.documents.ends
@@ -197,7 +199,7 @@ class HeldOut:
             self._documents = stop
 
 
-def held_out_counts(entries: Iterable[Entry]) -> Counts:
+def held_out_counts(entries: Iterable[JournalEntry]) -> Counts:
     """Return how many held-out documents a journal tells of.
 
     Args:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.errors import ConfigError, OutputError, SourceError
 from tdstream.corpus.document_index import has_doc_index
 from tdstream.corpus.meta import FORMAT_VERSION, META_FILE, CorpusMeta, read_meta
-from tdstream.errors import ConfigError, OutputError, SourceError
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.append import base_identity, check_base

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import CorpusError
-from tdstream.preparation.result import Counts, Documents, count
+from tdstream.core.errors import CorpusError
+from tdstream.preparation.result import Counts, DocumentCounts, count
 from tdstream.text.segments import Place
-from tdstream.writing.journal import Entry, joined_encoders
+from tdstream.writing.journal import JournalEntry, joined_encoders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class TokenBlock:
     """The tokens of some documents that follow each other, and where they came from."""
 
     ids: NDArray[Any]
     """Their tokens, end-of-text tokens too; shape [num_tokens]."""
-    documents: Documents
+    documents: DocumentCounts
     begin: Place
     """Where the first of the records lies."""
     encoder: str = ""
@@ -57,7 +57,7 @@ class Ledger:
         self._clock = time.monotonic()
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], begin: Place) -> Ledger:
+    def of(cls, entries: Iterable[JournalEntry], begin: Place) -> Ledger:
         """Return the ledger that stands where a journal's last shard ends.
 
         Args:
@@ -88,7 +88,7 @@ class Ledger:
             )
         return ledger
 
-    def rest_of(self, block: Block) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def rest_of(self, block: TokenBlock) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the tokens of a block that are not safe yet, and where documents end among them.
 
         Args:
@@ -105,7 +105,7 @@ class Ledger:
             )
         return block.ids[self._partial :], block.documents.ends - self._partial
 
-    def note(self, block: Block, num_written: int) -> dict[str, Any]:
+    def note(self, block: TokenBlock, num_written: int) -> dict[str, Any]:
         """Return what the journal is to say of a shard that ends inside a block.
 
         Args:
@@ -121,7 +121,7 @@ class Ledger:
         self._encoders.setdefault(block.encoder)
         return self._note(Place(block.begin.segment, block.begin.row + row), partial)
 
-    def end(self, block: Block) -> None:
+    def end(self, block: TokenBlock) -> None:
         """Take note that all of a block has been written."""
         self._count(block, len(block.rows), block.num_records)
         self._encoders.setdefault(block.encoder)
@@ -132,7 +132,7 @@ class Ledger:
         """Return what the journal is to say of the last shard, when all blocks have been written."""
         return self._note(self.place, 0)
 
-    def _count(self, block: Block, documents: int, row: int) -> None:
+    def _count(self, block: TokenBlock, documents: int, row: int) -> None:
         first = self._documents
         others = np.searchsorted(block.others, [self._row, row])
         skipped = (row - self._row) - (documents - first) - int(others[1] - others[0])

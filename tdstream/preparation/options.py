@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 
-from tdstream.errors import TdstreamError
+from tdstream.core.errors import TdstreamError
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.staging import check_output
 

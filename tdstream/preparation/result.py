@@ -56,7 +56,7 @@ _FIELDS = tuple(Counts.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentCounts:
     """What there is to count of some documents that follow each other."""
 
     ends: NDArray[np.int64]

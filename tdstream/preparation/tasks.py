@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from tdstream.errors import OutputError
+from tdstream.core.errors import OutputError
 from tdstream.preparation.holdout import counts_in
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text.options import PrepareOptions

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.preparation.ledger import Block
-from tdstream.preparation.result import Documents
+from tdstream.preparation.ledger import TokenBlock
+from tdstream.preparation.result import DocumentCounts
 from tdstream.text.batches import TextBatch
-from tdstream.text.encoders.base import Encoded, Encoder
+from tdstream.text.encoders.encoder import Encoded, Encoder
 from tdstream.text.read_ahead import Ahead
 
 
@@ -64,7 +64,7 @@ def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> Tokens:
 
     Args:
         encoder: What encodes.
-        texts: Documents; there may be none.
+        texts: DocumentCounts; there may be none.
         eos_token_id: The id to put behind each.
     """
     return tokens_of(encoder.encode(texts), eos_token_id, encoder.name) if texts else _NOTHING
@@ -82,15 +82,15 @@ def tokens_of(encoded: Encoded, eos_token_id: int, encoder: str) -> Tokens:
     return Tokens(ids, ends_with_eos(encoded), which_hold(encoded, eos_token_id), encoder)
 
 
-def block_of(batch: TextBatch, tokens: Tokens) -> Block:
+def block_of(batch: TextBatch, tokens: Tokens) -> TokenBlock:
     """Return the tokens of a batch together with where they came from.
 
     Args:
         batch: The batch; its texts are not needed any more.
         tokens: What became of its texts.
     """
-    documents = Documents(tokens.ends, batch.sizes, tokens.holding)
-    return Block(
+    documents = DocumentCounts(tokens.ends, batch.sizes, tokens.holding)
+    return TokenBlock(
         ids=tokens.ids,
         documents=documents,
         begin=batch.begin,
@@ -112,7 +112,7 @@ class Overlapped:
             eos_token_id: The id to put behind each document.
         """
 
-        def encoded(batch: TextBatch) -> Block:
+        def encoded(batch: TextBatch) -> TokenBlock:
             if not batch.texts:
                 return block_of(batch, _NOTHING)
             ids = encoder.encode(batch.texts)
@@ -122,7 +122,7 @@ class Overlapped:
         self._read = Ahead(batches)
         self._encoded = Ahead(map(encoded, self._read))  # A generator would hold what it has handed out.
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TokenBlock]:
         return iter(self._encoded)
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tdstream.errors import TdstreamError, TokenizerError
-from tdstream.preparation.ledger import Block
+from tdstream.core.errors import TdstreamError, TokenizerError
+from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.tokenizing import block_of, tokenize
 from tdstream.text.batches import TextBatch
-from tdstream.text.encoders.base import Encoder
+from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.network import in_one_line
 from tdstream.text.read_ahead import Ahead
@@ -106,7 +106,7 @@ def _encoder(orders: Orders) -> Encoder:
 _IN_FLIGHT = 3  # Batches for each worker: one that it encodes, one that waits, one that is written.
 
 
-class Worker:
+class EncoderProcess:
     """One process that encodes, and the connection to it."""
 
     def __init__(self, orders: Orders) -> None:
@@ -191,13 +191,13 @@ class Pool:
         self._sent: queue.Queue[TextBatch | None] = queue.Queue(num_proc * _IN_FLIGHT)
         self._stopped = threading.Event()
         self._error: BaseException | None = None
-        self._workers = [Worker(orders) for _ in range(num_proc)]
+        self._workers = [EncoderProcess(orders) for _ in range(num_proc)]
         self._read = Ahead(batches)
         self._sender = threading.Thread(target=self._send, daemon=True)
         self._sender.start()
         self._encoded = Ahead(self._blocks())
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TokenBlock]:
         return iter(self._encoded)
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Pool:
         finally:
             self._sent.put(None)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[TokenBlock]:
         number = 0
         while (batch := self._sent.get()) is not None:
             tokens = self._workers[number % len(self._workers)].receive()

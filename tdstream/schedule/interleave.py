@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import LARGEST
+from tdstream.core.checks import LARGEST
 from tdstream.schedule.rotation import Rotation
 
 Ints = NDArray[np.int64]

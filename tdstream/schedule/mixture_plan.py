@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdstream.checks import LARGEST
-from tdstream.errors import StateError
+from tdstream.core.checks import LARGEST
+from tdstream.core.errors import StateError
 from tdstream.schedule.mixture_schedule import STOPS, Ints, Schedule, Stage, Weights, whole_weights
 
 
-class Entry(NamedTuple):
+class PlanEntry(NamedTuple):
     """A source, in this run or an earlier part of it."""
 
     name: str
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 class MixturePlan:
     """A mixture's sources and stages, and the order that follows from them."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PlanEntry, ...]
     """By name, so that the order does not depend on how, and when, a mixture was put down."""
     stages: tuple[tuple[int, Weights], ...]
     """(samples of the run before it, weights), the first at 0."""
@@ -84,7 +84,7 @@ class MixturePlan:
             StateError: If it was cut or changed.
         """
         try:
-            entries = tuple(Entry(*entry) for entry in state["sources"])
+            entries = tuple(PlanEntry(*entry) for entry in state["sources"])
             stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
             _check(entries, stages, state["stop"])
             return cls(entries, stages, state["stop"], seed, state.get("has_parts") is True)
@@ -149,7 +149,7 @@ class MixturePlan:
         ]
 
 
-def _named(entries: Sequence[Entry], weights: Sequence[float]) -> Weights:
+def _named(entries: Sequence[PlanEntry], weights: Sequence[float]) -> Weights:
     return {entry.name: weight for entry, weight in zip(entries, weights, strict=True) if weight}
 
 
@@ -158,7 +158,7 @@ def _same(one: Weights, other: Weights, names: Sequence[str]) -> bool:
     return one == other or np.array_equal(whole_weights(one, names), whole_weights(other, names))
 
 
-def _check(entries: Sequence[Entry], stages: Sequence[tuple[int, Weights]], stop: str) -> None:
+def _check(entries: Sequence[PlanEntry], stages: Sequence[tuple[int, Weights]], stop: str) -> None:
     starts = [start for start, _ in stages]
     if stop not in STOPS or not stages or starts[0] != 0 or sorted(set(starts)) != starts:
         raise ValueError("stages or stop cannot be")

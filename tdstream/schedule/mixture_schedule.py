@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import LARGEST
-from tdstream.errors import ConfigError
+from tdstream.core.checks import LARGEST
+from tdstream.core.errors import ConfigError
 from tdstream.schedule.interleave import Interleaving
 
 Ints = NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Deal the positions of an epoch out to ranks and workers: pure arithmetic, nothing is remembered.
 
 A *stream* is what one process hands out: one worker of one rank, or a whole rank without workers. Its items
-are numbered 0, 1, 2, ...; an item is a batch (BatchDealing) or a sample (SampleDealing).
+are numbered 0, 1, 2, ...; an item is a batch (BatchPartition) or a sample (SamplePartition).
 
     8 samples, 2 ranks, 2 workers each, batches of 2         the same without batches
 
@@ -122,7 +122,7 @@ def batches_before(lengths: EpochLengths, epoch: int, global_batch: int, *, wrap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchDealing:
+class BatchPartition:
     """Whole batches: global batch t is the G = batch_size * dp_world_size positions from start + t G.
 
     Rank r takes batch_size of them from r * batch_size; worker w of W builds batches w, w + W, ... of its
@@ -172,7 +172,7 @@ class BatchDealing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SampleDealing:
+class SamplePartition:
     """Single samples: stream s = rank * W + worker of S = dp_world_size * W takes start + s, + S, + 2 S, ...
 
     The reference loader's rule. With even=True the last incomplete round of S is left out where there are

@@ -16,7 +16,7 @@ from tdstream.schedule.partition import EpochLengths, advance, as_lengths, globa
 _MAX_LEGS = 24  # that a state keeps; older ones are forgotten, and their steps can no longer be located
 
 
-class Leg(NamedTuple):
+class RunSpan(NamedTuple):
     """From a step on: global batches from a position of an epoch."""
 
     step: int
@@ -28,7 +28,7 @@ class Leg(NamedTuple):
     """B, those of one rank; 0 where it is unknown."""
 
 
-class Journey:
+class RunCursor:
     """The steps of a run: what has been handed out, and where the next pass begins.
 
     Args:
@@ -48,7 +48,7 @@ class Journey:
         self.batches_done = 0
         self.turn = 0
         self.failed = False
-        self.legs = [Leg(0, 0, 0, global_batch, batch_size)]
+        self.legs = [RunSpan(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
         self._served_by = global_batch  # the G of this place: what it left out at an end stays left out
         self._held = False  # whether the next pass goes on at this place rather than begin an epoch
@@ -162,7 +162,7 @@ class Journey:
         self._go(target)
         self._held = True
 
-    def locate(self, step: int) -> Leg:
+    def locate(self, step: int) -> RunSpan:
         """Return the place of any past or future step, as a leg that begins there.
 
         Raises:
@@ -173,7 +173,7 @@ class Journey:
             raise LookupError(f"step {step:,} is before step {self.legs[0].step:,}, the oldest known.")
         return self._along(legs[-1], step)
 
-    def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[Leg]) -> None:
+    def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[RunSpan]) -> None:
         """Take over a saved place (epoch, position), and hold it."""
         self.step, self.batches_done, self.legs = step, batches_done, list(legs)
         self._place, self._served_by = place, self.legs[-1].global_batch
@@ -224,7 +224,7 @@ class Journey:
         if self._along(self.legs[-1], self.step) != leg:
             self.legs = [*(old for old in self.legs if old.step < self.step), leg]
 
-    def _legs_ahead(self) -> list[Leg]:
+    def _legs_ahead(self) -> list[RunSpan]:
         """Return the legs, and the one that would begin with the next pass."""
         if not self._running:
             past = [leg for leg in self.legs if leg.step < self.step]
@@ -233,10 +233,10 @@ class Journey:
             return [*self.legs, self._leg(self.step + self.left, (self._chosen, 0))]
         return self.legs
 
-    def _leg(self, step: int, place: tuple[int, int]) -> Leg:
-        return Leg(step, *place, self.global_batch, self.batch_size)
+    def _leg(self, step: int, place: tuple[int, int]) -> RunSpan:
+        return RunSpan(step, *place, self.global_batch, self.batch_size)
 
-    def _along(self, leg: Leg, step: int) -> Leg:
+    def _along(self, leg: RunSpan, step: int) -> RunSpan:
         """Return the place of a step on a leg, as a leg that begins there."""
         start, steps = (leg.epoch, leg.position), step - leg.step
         place = advance(self.lengths, start, steps, leg.global_batch, wrap=self.wrap)

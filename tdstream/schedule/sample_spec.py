@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tdstream.checks import flag, whole
-from tdstream.errors import ConfigError
+from tdstream.core.checks import check_bool, check_int
+from tdstream.core.errors import ConfigError
 
 CUTS = ("stream", "document", "pack")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
+class SampleSpec:
     """How samples are cut from a source and ordered; the fields are `build`'s arguments.
 
     Raises:
@@ -34,8 +34,8 @@ class Cut:
         for name, least in (("seq_len", 1), ("stride", 1), ("min_tail_len", 0)):
             value = getattr(self, name)
             if value is not None or name == "seq_len":
-                object.__setattr__(self, name, whole(name, value, at_least=least))  # frozen from now on
-        flag("documents", self.documents)
+                object.__setattr__(self, name, check_int(name, value, at_least=least))  # frozen from now on
+        check_bool("documents", self.documents)
         if self.cut not in CUTS:
             raise ConfigError(f'cut must be "stream", "document" or "pack", got {self.cut!r}.')
         if self.stride is not None and self.cut == "pack":

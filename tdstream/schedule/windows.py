@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

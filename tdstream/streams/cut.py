@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError
+from tdstream.core.state import IdentityState
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.errors import ConfigError
 from tdstream.nodes.base import MarkedRows, Rows
 from tdstream.schedule.windows import DocumentCut, Windows
-from tdstream.state import Compared
 from tdstream.text.records import Place
-from tdstream.text.tokenize import Documents
+from tdstream.text.tokenize import TokenizedDocuments
 
 
 @dataclass(slots=True)
-class Block:
+class SampleBlock:
     """Some records of a stream; if a sample of it is still to be served, the stream can go on from here."""
 
     place: Place
@@ -44,7 +44,7 @@ class Sample:
     """Samples of this stream's epoch before it."""
     record: int
     """The record of this stream in which it ends."""
-    block: Block
+    block: SampleBlock
     """The block in which it begins."""
     tokens: Tokens
     """Shape [seq_len + 1]."""
@@ -56,7 +56,7 @@ class Sample:
     """Whether its document ends with it; not known, and False, where samples cross documents."""
 
 
-class Chunk(Compared):
+class StreamCut(IdentityState):
     """Sample i is tokens i * stride .. i * stride + seq_len of a stream's documents, joined.
 
     Args:
@@ -71,19 +71,19 @@ class Chunk(Compared):
     name = "chunk"
 
     def __init__(self, *, seq_len: int, stride: int | None = None, dtype: np.dtype[Any]) -> None:
-        self.seq_len = seq_len = whole("seq_len", seq_len, at_least=1)
-        self.stride = seq_len + 1 if stride is None else whole("stride", stride, at_least=1)
+        self.seq_len = seq_len = check_int("seq_len", seq_len, at_least=1)
+        self.stride = seq_len + 1 if stride is None else check_int("stride", stride, at_least=1)
         if self.stride > seq_len + 1:
             raise ConfigError(f"stride must be 1 to seq_len + 1 = {seq_len + 1}, got {stride}.")
         self._dtype = dtype
 
     def __repr__(self) -> str:
-        return f"Chunk({self.seq_len + 1:,} tokens)"
+        return f"StreamCut({self.seq_len + 1:,} tokens)"
 
     is_marked = False
     """Whether samples can have padding."""
 
-    def begin(self, block: Block) -> Chunking:
+    def begin(self, block: SampleBlock) -> Chunking:
         """Begin to cut at a block whose samples lie, or begin, behind all that were served."""
         return Chunking(self.seq_len + 1, self.stride, block, self._dtype)
 
@@ -95,17 +95,17 @@ class Chunk(Compared):
 class Chunking:
     """Cutting that goes on from block to block; tokens that make no sample yet are kept."""
 
-    def __init__(self, length: int, stride: int, begin: Block, dtype: np.dtype[Any]) -> None:
+    def __init__(self, length: int, stride: int, begin: SampleBlock, dtype: np.dtype[Any]) -> None:
         self._length, self._stride = length, stride
         self.number = -(-begin.tokens // stride)
         """Of the next sample."""
         self.left_out = 0
         self._rest: Tokens = np.empty(0, dtype)
         self._rest_from = begin.tokens
-        self._blocks: list[Block] = []  # those that the rest is from
-        self._held: Block | None = None  # the one in which the next sample has begun
+        self._blocks: list[SampleBlock] = []  # those that the rest is from
+        self._held: SampleBlock | None = None  # the one in which the next sample has begun
 
-    def feed(self, block: Block, documents: Documents) -> list[Sample]:
+    def feed(self, block: SampleBlock, documents: TokenizedDocuments) -> list[Sample]:
         """Return the samples that end in a block; each waits, from now on, in the block in which it begins.
 
         Args:
@@ -127,7 +127,7 @@ class Chunking:
         """The first token of the next sample."""
         return self.number * self._stride
 
-    def _sample(self, tokens: Tokens, block: Block, ends: NDArray[np.int64]) -> Sample:
+    def _sample(self, tokens: Tokens, block: SampleBlock, ends: NDArray[np.int64]) -> Sample:
         first = self._start - self._rest_from
         row = tokens[first : first + self._length].copy()  # a view would keep the tokens of the whole block
         record = int(np.searchsorted(ends, self._start + self._length - 1, side="right"))
@@ -146,7 +146,7 @@ class Chunking:
             self._held.waiting += 1
         self._blocks = [] if self._held is None else self._blocks[self._blocks.index(self._held) :]
 
-    def _block_of(self, token: int) -> Block:
+    def _block_of(self, token: int) -> SampleBlock:
         return self._blocks[bisect_right([block.tokens for block in self._blocks], token) - 1]
 
 
@@ -163,7 +163,7 @@ def rows_of(samples: Sequence[Sample], *, marked: bool) -> Rows | MarkedRows:
     )
 
 
-class DocumentChunk(Compared):
+class StreamDocumentCut(IdentityState):
     """Windows of single documents, as `windows.DocumentCut` says.
 
     Args:
@@ -190,14 +190,14 @@ class DocumentChunk(Compared):
         pad_token_id: int,
         dtype: np.dtype[Any],
     ) -> None:
-        self.seq_len = whole("seq_len", seq_len, at_least=1)
+        self.seq_len = check_int("seq_len", seq_len, at_least=1)
         self.cut = DocumentCut.of(self.seq_len, stride, min_tail_len)
         self.pad_token_id, self._dtype = pad_token_id, dtype
 
     def __repr__(self) -> str:
-        return f"DocumentChunk({self.seq_len:,} tokens)"
+        return f"StreamDocumentCut({self.seq_len:,} tokens)"
 
-    def begin(self, block: Block) -> DocumentChunking:
+    def begin(self, block: SampleBlock) -> DocumentChunking:
         """Begin to cut at a block."""
         return DocumentChunking(self.cut, block, self.pad_token_id, self._dtype)
 
@@ -216,14 +216,14 @@ class DocumentChunk(Compared):
 class DocumentChunking:
     """Cutting that goes on from block to block; nothing is kept in between."""
 
-    def __init__(self, cut: DocumentCut, begin: Block, pad_token_id: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, cut: DocumentCut, begin: SampleBlock, pad_token_id: int, dtype: np.dtype[Any]) -> None:
         self._cut, self._pad, self._dtype = cut, pad_token_id, dtype
         self.number = begin.samples
         """Of the next sample."""
         self.left_out = begin.left_out
         """Documents, and ends of documents, that were too short for a sample."""
 
-    def feed(self, block: Block, documents: Documents) -> list[Sample]:
+    def feed(self, block: SampleBlock, documents: TokenizedDocuments) -> list[Sample]:
         """Return the samples of a block, which wait in it from now on.
 
         Args:

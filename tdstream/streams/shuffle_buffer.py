@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.checks import whole
+from tdstream.core.checks import check_int
+from tdstream.core.state import IdentityState
 from tdstream.schedule.order import round_keys, uniform_32
-from tdstream.state import Compared
 from tdstream.streams.cut import Sample
 from tdstream.text.records import MOST_RECORDS
 
@@ -31,7 +31,7 @@ NEVER_SERVED: Due = (-(2**34), -1)
 _WHOLE = 2**33
 
 
-class ShuffleBuffer(Compared):
+class ShuffleBuffer(IdentityState):
     """The samples of at most so many documents, mixed.
 
     Args:
@@ -47,8 +47,8 @@ class ShuffleBuffer(Compared):
     """Records that are best read together: few beside n, many for the tokenizer's sake."""
 
     def __init__(self, num_documents: int, seed: int) -> None:
-        self.num_documents = whole("shuffle_buffer", num_documents, at_least=0)
-        self.seed = whole("seed", seed, at_least=0)
+        self.num_documents = check_int("shuffle_buffer", num_documents, at_least=0)
+        self.seed = check_int("seed", seed, at_least=0)
         self.block_records = (
             min(max(self.num_documents // 8, 1), MOST_RECORDS) if num_documents else MOST_RECORDS
         )

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tdstream.errors import StateError
-from tdstream.streams.cut import Block, Chunk, DocumentChunk, Sample
+from tdstream.core.errors import StateError
+from tdstream.streams.cut import Sample, SampleBlock, StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextBlock, TextSource
@@ -29,7 +29,7 @@ class StreamNodes:
 
     source: TextSource
     tokenize: Tokenize
-    chunk: Chunk | DocumentChunk
+    chunk: StreamCut | StreamDocumentCut
     shuffle: ShuffleBuffer
 
     def __iter__(self) -> Iterator[Any]:
@@ -69,8 +69,8 @@ class StreamPass:
         self._due: Due = (at["due"][0], at["due"][1])
         self._served, self._read, self._cut = at["served"], at["read"], at["cut"]
         place = Place(at["records"], at["state"])
-        self._next = Block(place, at["tokens"], at["samples"], at["left_out"])
-        self._blocks: deque[Block] = deque()
+        self._next = SampleBlock(place, at["tokens"], at["samples"], at["left_out"])
+        self._blocks: deque[SampleBlock] = deque()
         self._pending: list[tuple[Due, Sample]] = []
         self._all_read = False
         self._chunking = nodes.chunk.begin(self._next)
@@ -136,7 +136,7 @@ class StreamPass:
         documents = self._nodes.tokenize.encode(texts.texts)
         samples = self._chunking.feed(block, documents)
         self._blocks.append(block)
-        self._next = Block(
+        self._next = SampleBlock(
             texts.end, block.tokens + len(documents.tokens), self._chunking.number, self._chunking.left_out
         )
         self._mixing.add(samples)

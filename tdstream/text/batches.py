@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.errors import ConfigError, SourceError
+from tdstream.core.errors import ConfigError, SourceError
 from tdstream.text.fields import Table, listed
 from tdstream.text.network import in_one_line
 from tdstream.text.options import PrepareOptions

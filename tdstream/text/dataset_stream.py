@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tdstream.errors import SourceError
+from tdstream.core.errors import SourceError
 from tdstream.text.records import Place
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from huggingface_hub import constants
 
-from tdstream.errors import SourceError, TdstreamError
+from tdstream.core.errors import SourceError, TdstreamError
 
 logger = logging.getLogger(__name__)
 

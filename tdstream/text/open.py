@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from datasets import Dataset, Features, IterableDataset, Value
 
-from tdstream.checks import refuse_spent, refuse_unfit
-from tdstream.errors import ConfigError, SourceError
+from tdstream.core.checks import check_new_iterator, check_source
+from tdstream.core.errors import ConfigError, SourceError
 from tdstream.text.batches import Facts, TextSource, missing_field
 from tdstream.text.fields import Table, missing_of, names_in, parts_of, steps_to, types_of
 from tdstream.text.files import (
@@ -32,10 +32,10 @@ from tdstream.text.files import (
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import DEFAULT_DATA_NAME, PrepareOptions
 from tdstream.text.segments import (
+    FileSegments,
     ListRuns,
     OneRun,
     Runs,
-    Segments,
     abandon,
     dataset_runs,
     list_runs,
@@ -91,7 +91,7 @@ def _opened(given: Any, options: PrepareOptions) -> tuple[Runs, Facts]:
         return _dataset(given, options)
     if isinstance(given, IterableDataset):
         return _stream(given, options)
-    refuse_unfit(given)
+    check_source(given)
     runs = OneRun(_iterators(given))
     length = len(given) if hasattr(given, "__len__") else None
     return runs, _facts(options, {"length": length, "first": _digest([runs.look(_LOOK)], options)}, length)
@@ -119,7 +119,7 @@ def _stream(given: IterableDataset, options: PrepareOptions) -> tuple[Runs, Fact
     told = [str(told) for told in (info.dataset_name, info.config_name, info.version, given.split) if told]
     columns = None if given.features is None else _columns(given.features, options)
     if type(given._ex_iterable).__name__ == "ArrowExamplesIterable" and given._distributed is None:
-        segments = Segments(given, None, options.num_tasks or 1)  # Files as they are, in their order.
+        segments = FileSegments(given, None, options.num_tasks or 1)  # Files as they are, in their order.
         tables = segments.tables(0, _LOOK)
         first = [table for table in [next(tables, None)] if table is not None]
         segments.leave(tables)
@@ -148,7 +148,7 @@ def _iterators(given: Any) -> Callable[[], Iterator[Any]]:
 
 def _made_by(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     iterator = iter(function())
-    refuse_spent(function, iterator)
+    check_new_iterator(function, iterator)
     return iterator
 
 
@@ -289,7 +289,7 @@ def _open(request: _Request, options: PrepareOptions) -> TextSource:
     files = [str(file) for file in (builder.config.data_files or {}).get(options.split, [])]
     rows = _rows(builder.name, files)
     stream_of_text = _narrowed(request, more, builder.name, stream, types or {}, options)
-    segments = Segments(stream_of_text, rows, options.num_tasks or 1)
+    segments = FileSegments(stream_of_text, rows, options.num_tasks or 1)
     share = share_of(segments, options.task or 0, options.num_tasks or 1, options.max_samples)
     total = _count(stream, rows, options) if options.num_tasks is None else None
     facts = Facts(files=files, total=total, columns=None if types is None else list(types))

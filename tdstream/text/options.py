@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 
 DEFAULT_DATA_NAME = "sample-10BT"
 ENCODERS = ("auto", "hf", "fastokens", "gigatoken")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
-from tdstream.checks import refuse_spent
-from tdstream.errors import SourceError
+from tdstream.core.checks import check_new_iterator
+from tdstream.core.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +84,12 @@ class CountedRecords:
         """Return every count-th record, from record `index` on."""
         return CountedRecords(self._source, index, count)
 
-    def open(self, epoch: int, place: Place, block_records: int) -> Counted:  # noqa: ARG002 - all epochs are alike
+    def open(self, epoch: int, place: Place, block_records: int) -> OpenedRecords:  # noqa: ARG002 - all epochs are alike
         """Begin to read behind so many records of this share; those before are read, and left."""
         passed = self._index + place.records * self._count
         if place.records >= _WORTH_A_LINE:
             logger.info("Going through %s records to where the stream goes on.", f"{passed:,}")
-        return Counted(islice(self._begin(), passed, None, self._count), place.records, block_records)
+        return OpenedRecords(islice(self._begin(), passed, None, self._count), place.records, block_records)
 
     def describe(self) -> dict[str, Any]:
         """Return the kind of source; nothing more is known of it."""
@@ -107,7 +107,7 @@ class CountedRecords:
             )
         iterator = iter(made)
         if callable(self._source):
-            refuse_spent(self._source, iterator)
+            check_new_iterator(self._source, iterator)
         if iterator is self._source:
             raise SourceError(
                 f"a {type(self._source).__name__} can be read only once, so no second epoch and no resume is "
@@ -116,13 +116,13 @@ class CountedRecords:
         return iterator
 
 
-class Counted:
+class OpenedRecords:
     """An iterator whose records are counted, in blocks."""
 
     def __init__(self, records: Iterator[Any], done: int, block_records: int) -> None:
         self._records, self._done, self._block_records = records, done, block_records
 
-    def __iter__(self) -> Counted:
+    def __iter__(self) -> OpenedRecords:
         return self
 
     def __next__(self) -> list[Any]:
@@ -159,11 +159,11 @@ class IndexedRecords:
         """Return every count-th record, from record `index` on."""
         return IndexedRecords(self._source, index, count)
 
-    def open(self, epoch: int, place: Place, block_records: int) -> Counted:  # noqa: ARG002 - all epochs are alike
+    def open(self, epoch: int, place: Place, block_records: int) -> OpenedRecords:  # noqa: ARG002 - all epochs are alike
         """Begin to read at a place."""
         places = range(self._index, len(self._source), self._count)
         rest = (self._source[i] for i in islice(places, place.records, None))
-        return Counted(rest, place.records, block_records)
+        return OpenedRecords(rest, place.records, block_records)
 
     def describe(self) -> dict[str, Any]:
         """Return the kind of source, and its size."""

@@ -57,7 +57,7 @@ class Runs(Protocol):
         ...
 
 
-class Segments:
+class FileSegments:
     """The files of a dataset in their order, in runs that can be opened one by one."""
 
     def __init__(self, stream: Any, rows_of_files: Sequence[int] | None, at_least: int = 1) -> None:
@@ -66,7 +66,7 @@ class Segments:
         Args:
             stream: It, as an `IterableDataset`.
             rows_of_files: Records of each file, where that is cheap to know.
-            at_least: Segments that are wanted; there are never more than files.
+            at_least: RowSegments that are wanted; there are never more than files.
         """
         num_files = int(stream.num_shards) if hasattr(stream, "shard") else 1
         self._stream = stream

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tdstream.errors import SourceError
-from tdstream.state import Compared
+from tdstream.core.errors import SourceError
+from tdstream.core.state import IdentityState
 from tdstream.text.network import persistently
 from tdstream.text.records import Opened, Place, Records
 
@@ -23,7 +23,7 @@ class TextBlock:
     texts: list[str]
 
 
-class TextSource(Compared):
+class TextSource(IdentityState):
     """Records, divided among streams, and the text in each.
 
     Args:

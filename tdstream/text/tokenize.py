@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import ConfigError
+from tdstream.core.state import IdentityState
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.errors import ConfigError
-from tdstream.state import Compared
 
 _started_in: list[int] = []  # processes in which a fast encoder has started its threads
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class TokenizedDocuments:
     """The tokens of some documents, one behind the other."""
 
     tokens: Tokens
@@ -26,7 +26,7 @@ class Documents:
     """Shape [num_documents]: where each document ends, behind its end-of-text token."""
 
 
-class Tokenize(Compared):
+class Tokenize(IdentityState):
     """A tokenizer, told how its ids are stored.
 
     Args:
@@ -67,13 +67,13 @@ class Tokenize(Compared):
         pad = self._tokenizer.pad_token_id
         return self.eos_token_id if pad is None else int(pad)
 
-    def encode(self, texts: list[str]) -> Documents:
+    def encode(self, texts: list[str]) -> TokenizedDocuments:
         """Return the tokens of some documents."""
         if self._encoder is None:
             self._encoder = self._chosen()
         encoded = self._encoder.encode([text.strip() for text in texts] if self._strips else texts)
         tokens: Tokens = np.insert(encoded.ids, encoded.offsets[1:], self.eos_token_id).astype(self.dtype)
-        return Documents(tokens, encoded.offsets[1:] + np.arange(1, len(encoded.offsets)))
+        return TokenizedDocuments(tokens, encoded.offsets[1:] + np.arange(1, len(encoded.offsets)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the ids."""

@@ -12,8 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from tdstream.core.errors import TokenizerError
 from tdstream.corpus.meta import DOC_INDEX, DTYPES, HOLDOUT_VERSION, CorpusMeta, storage_dtype
-from tdstream.errors import TokenizerError
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import PrepareOptions
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_index import ends_name
-from tdstream.corpus.meta import DTYPES, Chunk, CorpusMeta
+from tdstream.corpus.meta import DTYPES, CorpusMeta, Shard
 from tdstream.corpus.shard_reader import Tokens, as_tokens, byte_pieces
-from tdstream.verification.document_index import EndsCheck
-from tdstream.verification.report import Findings
+from tdstream.verification.index_checks import EndsCheck
+from tdstream.verification.verify_report import Findings
 
 _COUNTED = 1 << 20  # Lengths below have a counter each; the few documents that are longer are listed.
 
@@ -112,9 +112,9 @@ class DocumentScan:
 
     Args:
         eos_token_id: The token that ends a document.
-        samples: Documents to choose at random.
+        samples: DocumentCounts to choose at random.
         seed: Decides which.
-        longest: Documents that are longer are not chosen.
+        longest: DocumentCounts that are longer are not chosen.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class ContentsReader:
             contents.last_token = None
         return contents
 
-    def _read_chunk(self, chunk: Chunk, contents: Contents) -> None:
+    def _read_chunk(self, chunk: Shard, contents: Contents) -> None:
         digest = hashlib.sha256()
         bad, place = BadIds(), 0
         ends = self._index_of(chunk, contents)
@@ -300,7 +300,7 @@ class ContentsReader:
         if bad.count:
             contents.bad_ids[chunk.file] = bad
 
-    def _index_of(self, chunk: Chunk, contents: Contents) -> EndsCheck | None:
+    def _index_of(self, chunk: Shard, contents: Contents) -> EndsCheck | None:
         """Open the index of a shard; None if there is none to compare its tokens with."""
         if chunk.file not in self.indexed:
             return None

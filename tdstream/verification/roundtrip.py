@@ -8,7 +8,7 @@ from typing import Any
 from tdstream.corpus.meta import META_FILE, CorpusMeta
 from tdstream.corpus.shard_reader import TokenFiles
 from tdstream.verification.contents import Document
-from tdstream.verification.report import Findings
+from tdstream.verification.verify_report import Findings
 
 LONGEST_SAMPLE = 1 << 17
 """Tokens of the longest document that is decoded; memory and time are bounded by it."""

@@ -11,8 +11,8 @@ from typing import Any
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta
 from tdstream.corpus.shard_reader import PIECE_BYTES, TokenFiles
 from tdstream.verification.contents import ALGORITHM, Contents, ContentsReader, DocumentScan
-from tdstream.verification.document_index import check_index, check_index_files
-from tdstream.verification.files import (
+from tdstream.verification.index_checks import check_index, check_index_files
+from tdstream.verification.inventory import (
     check_dtype,
     check_held_out,
     check_sizes,
@@ -20,8 +20,8 @@ from tdstream.verification.files import (
     file_sizes,
     promised,
 )
-from tdstream.verification.report import Fault, Findings, Report
 from tdstream.verification.roundtrip import LONGEST_SAMPLE, KnownTokenizer, check_round_trip, check_tokenizer
+from tdstream.verification.verify_report import Fault, Findings, VerifyReport
 
 
 def check_checksums(meta: CorpusMeta, contents: Contents, damaged: set[str], findings: Findings) -> None:
@@ -146,7 +146,7 @@ def _check_count(eos_tokens: int, num_documents: int, findings: Findings) -> Non
         )
 
 
-__all__ = ["Fault", "Report", "verify_corpus"]
+__all__ = ["Fault", "VerifyReport", "verify_corpus"]
 
 DEFAULT_SAMPLES = 16
 
@@ -164,7 +164,7 @@ def verify_corpus(
     eos_token_id: int | None = None,
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
-) -> Report:
+) -> VerifyReport:
     """Examine a corpus: sizes, checksums, ids, ends of documents, and whether samples decode.
 
     Args:
@@ -173,7 +173,7 @@ def verify_corpus(
         tokenizer: A Hugging Face tokenizer to decode samples with.
         tokenizer_fingerprint: Which one it is, as meta.json spells it.
         without_tokenizer: Why there is no tokenizer, for the report.
-        samples: Documents to decode, chosen at random.
+        samples: DocumentCounts to decode, chosen at random.
         seed: Decides which.
         dtype: The storage type, for bare shards without a meta.json.
         eos_token_id: The end-of-text id, where meta.json does not say it.
@@ -280,9 +280,9 @@ def _check_samples(
 
 def _report(
     directory: Path, fast: bool, meta: CorpusMeta | None, contents: Contents | None, findings: Findings
-) -> Report:
+) -> VerifyReport:
     documents = contents.documents if contents else None
-    return Report(
+    return VerifyReport(
         directory=str(directory),
         fast=fast,
         chunks=len(meta.chunks) if meta else 0,

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.errors import OutputError
 from tdstream.corpus.document_index import file_names
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
-from tdstream.errors import OutputError
-from tdstream.writing.journal import Entry, joined_encoders, meta_of
+from tdstream.writing.journal import JournalEntry, joined_encoders, meta_of
 from tdstream.writing.publish import CHUNK_PATTERN, check_staged
 
 
@@ -78,7 +78,7 @@ def base_identity(base: CorpusMeta) -> dict[str, Any]:
 
 
 def appended(
-    base: CorpusMeta, plan: CorpusMeta, entries: list[Entry], num_documents: int, source: str
+    base: CorpusMeta, plan: CorpusMeta, entries: list[JournalEntry], num_documents: int, source: str
 ) -> CorpusMeta:
     """Return what a corpus is with more shards behind those that it had.
 
@@ -86,7 +86,7 @@ def appended(
         base: What it was.
         plan: What is known of the new shards.
         entries: The new shards.
-        num_documents: Documents in these.
+        num_documents: DocumentCounts in these.
         source: A hash of what they were made from.
     """
     new = meta_of(plan, entries, num_documents)

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ends_name
 from tdstream.corpus.meta import DTYPES, META_FILE, VAL_DIR, CorpusMeta, chunk_name, read_meta, write_meta
-from tdstream.errors import CorpusError
-from tdstream.writing.journal import Entry, check_shards, entry_of, line_of, val_meta_of
+from tdstream.writing.journal import JournalEntry, check_shards, entry_of, line_of, val_meta_of
 from tdstream.writing.publish import empty
 from tdstream.writing.shard_writer import ShardWriter
 
@@ -32,7 +32,7 @@ NOTE_KEY = "held_out"
 class HeldOutWriter:
     """Writes held-out documents beside the shards of a corpus that is being prepared."""
 
-    def __init__(self, staging: Path, plan: CorpusMeta, entries: list[Entry]) -> None:
+    def __init__(self, staging: Path, plan: CorpusMeta, entries: list[JournalEntry]) -> None:
         """Begin, or go on where a journal ends.
 
         Args:
@@ -54,7 +54,7 @@ class HeldOutWriter:
         self._shards = ShardWriter(self._directory, plan, entries=done)
         self._go_on(done, int(last.get("tokens", 0)), int(last.get("documents", 0)))
 
-    def _go_on(self, done: list[Entry], tokens: int, documents: int) -> None:
+    def _go_on(self, done: list[JournalEntry], tokens: int, documents: int) -> None:
         check_shards(self._directory, done, DTYPES[self._plan.dtype].itemsize)
         at_hand = chunk_name(len(done))
         safe = [name for entry in done for name in (entry.chunk.file, ends_name(entry.chunk.file))]
@@ -80,7 +80,7 @@ class HeldOutWriter:
         self._told = len(self._shards.entries)
         return {"chunks": new, "tokens": tokens, "documents": documents, "total": self.num_documents}
 
-    def close(self) -> list[Entry]:
+    def close(self) -> list[JournalEntry]:
         """End the last shard; return all of them."""
         self._shards.close({})
         return self._shards.entries
@@ -104,7 +104,7 @@ class HeldOutWriter:
         self._shards.leave()
 
 
-def val_entries(entries: list[Entry]) -> list[Entry]:
+def val_entries(entries: list[JournalEntry]) -> list[JournalEntry]:
     """Return the held-out shards that a journal calls safe.
 
     Args:
@@ -113,7 +113,7 @@ def val_entries(entries: list[Entry]) -> list[Entry]:
     return [entry_of(line) for entry in entries for line in entry.note.get(NOTE_KEY, {}).get("chunks", [])]
 
 
-def num_held_out(entries: list[Entry]) -> int:
+def num_held_out(entries: list[JournalEntry]) -> int:
     """Return how many held-out documents a journal calls safe.
 
     Args:
@@ -122,7 +122,7 @@ def num_held_out(entries: list[Entry]) -> int:
     return int(_last_state(entries).get("total", 0))
 
 
-def _last_state(entries: list[Entry]) -> dict[str, Any]:
+def _last_state(entries: list[JournalEntry]) -> dict[str, Any]:
     state: dict[str, Any] = entries[-1].note.get(NOTE_KEY, {}) if entries else {}
     return state
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ENDS_DTYPE, ends_name
-from tdstream.corpus.meta import FORMAT_VERSION, Chunk, CorpusMeta, fsync_directory
-from tdstream.errors import CorpusError
+from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta, Shard, fsync_directory
 
 
 class Index(NamedTuple):
@@ -35,17 +35,17 @@ class Index(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One shard that is safe."""
 
-    chunk: Chunk
+    chunk: Shard
     checksum: str
     note: dict[str, Any]
     """What the writer's caller wants to know when it goes on behind this shard."""
     index: Index | None = None
 
 
-def line_of(entry: Entry) -> dict[str, Any]:
+def line_of(entry: JournalEntry) -> dict[str, Any]:
     """Return what a journal says of a shard, in JSON types.
 
     Args:
@@ -58,7 +58,7 @@ def line_of(entry: Entry) -> dict[str, Any]:
     return line
 
 
-def entry_of(line: dict[str, Any]) -> Entry:
+def entry_of(line: dict[str, Any]) -> JournalEntry:
     """Return the shard that a line tells of.
 
     Args:
@@ -68,10 +68,10 @@ def entry_of(line: dict[str, Any]) -> Entry:
         KeyError: If it lacks something.
         ValueError: If something is not what it should be.
     """
-    chunk = Chunk(str(line["file"]), int(line["tokens"]))
+    chunk = Shard(str(line["file"]), int(line["tokens"]))
     indexed = "documents" in line
     index = Index(int(line["documents"]), str(line["ends_checksum"])) if indexed else None
-    return Entry(chunk, str(line["checksum"]), dict(line["note"]), index)
+    return JournalEntry(chunk, str(line["checksum"]), dict(line["note"]), index)
 
 
 JOURNAL_FILE = "journal.jsonl"
@@ -88,8 +88,8 @@ class Record:
     """The meta.json that is to be, without its shards."""
     identity: dict[str, Any]
     """Everything that decides the bytes of the shards."""
-    entries: list[Entry] = field(default_factory=list)
-    tail: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
+    tail: list[JournalEntry] = field(default_factory=list)
     """Where nothing is left to be written: what there is to say behind the last shard; one without a file."""
     done: bool = False
     num_bytes: int = 0
@@ -143,7 +143,7 @@ class Journal:
         os.truncate(directory / JOURNAL_FILE, record.num_bytes)
         return cls(directory / JOURNAL_FILE)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Take note of a shard that is durable under its name."""
         self._write(line_of(entry))
 
@@ -153,7 +153,7 @@ class Journal:
         Args:
             note: What there is to say behind the last shard.
         """
-        self._write(line_of(Entry(Chunk("", 0), "", note)))
+        self._write(line_of(JournalEntry(Shard("", 0), "", note)))
         self._write(json.loads(_DONE))
 
     def close(self) -> None:
@@ -274,13 +274,13 @@ def _damaged(path: Path, what: str) -> CorpusError:
     return CorpusError(f"{path} is damaged: {what}. Pass --overwrite to begin again.")
 
 
-def meta_of(plan: CorpusMeta, entries: list[Entry], num_documents: int) -> CorpusMeta:
+def meta_of(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
     """Return the meta.json of a corpus that is complete.
 
     Args:
         plan: What was known beforehand.
         entries: Its shards.
-        num_documents: Documents that their tokens came from.
+        num_documents: DocumentCounts that their tokens came from.
     """
     encoder = joined_encoders([str(entry.note.get("encoder", "")) for entry in entries])
     indices = {entry.chunk.file: entry.index for entry in entries if entry.index is not None}
@@ -297,7 +297,7 @@ def meta_of(plan: CorpusMeta, entries: list[Entry], num_documents: int) -> Corpu
     )
 
 
-def val_meta_of(plan: CorpusMeta, entries: list[Entry], num_documents: int) -> CorpusMeta:
+def val_meta_of(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
     """Return the meta.json of the documents that were held out of a corpus.
 
     Args:
@@ -317,7 +317,7 @@ def joined_encoders(names: list[str]) -> str:
     return "+".join(dict.fromkeys(part for name in names for part in name.split("+") if part))
 
 
-def files_of(entry: Entry, width: int) -> list[tuple[str, int]]:
+def files_of(entry: JournalEntry, width: int) -> list[tuple[str, int]]:
     """Return the names of a shard and of its index, and the bytes that they have.
 
     Args:
@@ -330,7 +330,7 @@ def files_of(entry: Entry, width: int) -> list[tuple[str, int]]:
     return files
 
 
-def check_shards(directory: Path, entries: list[Entry], width: int) -> None:
+def check_shards(directory: Path, entries: list[JournalEntry], width: int) -> None:
     """Refuse to go on where something that was safe is gone.
 
     Args:

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tdstream.errors import OutputError
+from tdstream.core.errors import OutputError
 
 logger = logging.getLogger(__name__)
 

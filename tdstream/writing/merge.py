@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.errors import CorpusError, OutputError
 from tdstream.corpus.document_index import ends_name
 from tdstream.corpus.meta import (
     META_FILE,
     STAGING_DIR,
     VAL_DIR,
-    Chunk,
     CorpusMeta,
+    Shard,
     chunk_name,
     fsync_directory,
     read_meta,
     write_meta,
 )
-from tdstream.errors import CorpusError, OutputError
 from tdstream.writing.held_out import check_not_empty, num_held_out, read_val, val_entries
-from tdstream.writing.journal import Entry, Record, changed, meta_of, read_journal, val_meta_of
+from tdstream.writing.journal import JournalEntry, Record, changed, meta_of, read_journal, val_meta_of
 from tdstream.writing.locks import take_lock
 from tdstream.writing.publish import TASK_PATTERN, check_contents, explain_os_errors, finish_move
 from tdstream.writing.staging import task_directory
@@ -133,16 +133,16 @@ def _merged(output: Path, records: list[Record]) -> Merged:
     return Merged(meta, val, [entry.note for of_task in said for entry in of_task])
 
 
-def _put_together(homes: list[Path], shares: list[list[Entry]], target: Path) -> list[Entry]:
+def _put_together(homes: list[Path], shares: list[list[JournalEntry]], target: Path) -> list[JournalEntry]:
     """Give the shards of all tasks their place and number; return them."""
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     for home, share in zip(homes, shares, strict=True):
         for entry in share:
             name = chunk_name(len(entries))
             _rename(home / entry.chunk.file, target / name)
             if entry.index is not None:
                 _rename(home / ends_name(entry.chunk.file), target / ends_name(name))
-            entries.append(replace(entry, chunk=Chunk(name, entry.chunk.tokens)))
+            entries.append(replace(entry, chunk=Shard(name, entry.chunk.tokens)))
     return entries
 
 

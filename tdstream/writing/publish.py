@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tdstream.core.errors import CorpusError, OutputError
 from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.document_index import file_names
 from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, fsync_directory, read_meta
-from tdstream.errors import CorpusError, OutputError
 from tdstream.writing.journal import JOURNAL_FILE
 from tdstream.writing.locks import LOCK_FILE
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ENDS_DTYPE, ends_name
-from tdstream.corpus.meta import DTYPES, Chunk, CorpusMeta, chunk_name, fsync_directory
-from tdstream.errors import CorpusError
-from tdstream.writing.journal import Entry, Index, Journal
+from tdstream.corpus.meta import DTYPES, CorpusMeta, Shard, chunk_name, fsync_directory
+from tdstream.writing.journal import Index, Journal, JournalEntry
 from tdstream.writing.publish import check_room
 
 _PIECE = 1 << 24  # Bytes that are read at once.
@@ -112,7 +112,7 @@ class OpenShard:
             path: The shard's.
             indexed: Whether it has an index.
             tokens: Tokens to keep of what was written before.
-            documents: Documents among them that end.
+            documents: DocumentCounts among them that end.
             width: Bytes of a token.
         """
         self.num_documents = documents
@@ -150,7 +150,7 @@ class OpenShard:
         if self._ends is not None:
             self._ends.sync()
 
-    def commit(self, note: dict[str, Any]) -> Entry:
+    def commit(self, note: dict[str, Any]) -> JournalEntry:
         """Make both files durable, give them their names and return what a journal says of them.
 
         Args:
@@ -161,8 +161,8 @@ class OpenShard:
             self._ends.commit()
             index = Index(self._ends.num_items, self._ends.checksum)
         self._tokens.commit()
-        chunk = Chunk(self._tokens.path.name, self.num_tokens)
-        return Entry(chunk, self._tokens.checksum, note, index)
+        chunk = Shard(self._tokens.path.name, self.num_tokens)
+        return JournalEntry(chunk, self._tokens.checksum, note, index)
 
     def leave(self) -> None:
         """Close both files, under their temporary names."""
@@ -187,7 +187,7 @@ class ShardWriter:
         directory: Path,
         plan: CorpusMeta,
         *,
-        entries: Iterable[Entry] = (),
+        entries: Iterable[JournalEntry] = (),
         journal: Journal | None = None,
         first: int = 0,
     ) -> None:

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tdstream.core.errors import CorpusError, OutputError
 from tdstream.corpus.meta import (
     DTYPES,
     META_FILE,
@@ -23,7 +24,6 @@ from tdstream.corpus.meta import (
     fsync_directory,
     write_meta,
 )
-from tdstream.errors import CorpusError, OutputError
 from tdstream.writing.append import check_base
 from tdstream.writing.journal import JOURNAL_FILE, Record, check_shards, files_of, read_journal
 from tdstream.writing.locks import LOCK_FILE, take_lock

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.corpus.meta import DTYPES, CorpusMeta
-from tdstream.errors import ConfigError, CorpusError
 from tdstream.writing.append import appended, next_number
 from tdstream.writing.held_out import NOTE_KEY, HeldOutWriter
-from tdstream.writing.journal import Entry, Journal, changed, meta_of
+from tdstream.writing.journal import Journal, JournalEntry, changed, meta_of
 from tdstream.writing.publish import explain_os_errors
 from tdstream.writing.shard_writer import Note, ShardWriter
 from tdstream.writing.staging import Staging
@@ -80,7 +80,7 @@ class CorpusWriter:
         if identity is not None and staging.record is not None:
             _check_same(staging.record.identity, identity, staging.output)
         staging.clear()
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         with explain_os_errors(staging.output):
             if staging.record is not None:
                 entries = staging.record.entries
@@ -93,7 +93,7 @@ class CorpusWriter:
         return ShardWriter(staging.directory, self._plan, entries=entries, journal=self._journal, first=first)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JournalEntry]:
         """The shards that are safe, in their order; behind those of a completed task an entry without one."""
         tail = self._staging.record.tail if self._staging.record is not None else []
         return [*self._written.entries, *tail]
@@ -157,7 +157,7 @@ class CorpusWriter:
         """Complete the corpus and let readers see it.
 
         Args:
-            num_documents: Documents that the appended tokens came from.
+            num_documents: DocumentCounts that the appended tokens came from.
             note: What the journal is to say of the last shard.
             source: Of documents that are appended, a hash of what they were made from.
 

@@ -11,7 +11,7 @@ import pytest
 
 from tdstream.cli.bench import Measured, Plan, evict, findings
 from tdstream.cli.main import main
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 from tdstream.nodes.shard_source import ShardSource
 
 

@@ -10,7 +10,7 @@ from helpers_time import Clock, slow
 from torch.utils.data import DataLoader
 
 import tdstream
-from tdstream.monitor.report import Feeding, Report
+from tdstream.monitor.meter_report import Feeding, MeterReport
 
 
 def run(delays, compute_s, *, tokens=8, passes=1):
@@ -123,7 +123,7 @@ def test_the_loader_tells_how_it_is_fed(make_corpus):
 
 def report(wait_s, compute_s, *, p50=None, p99=None, **feeding):
     """Return the report of 100 steps like this one."""
-    return Report(
+    return MeterReport(
         steps=100,
         seconds=100 * (wait_s + compute_s),
         wait_s=100 * wait_s,

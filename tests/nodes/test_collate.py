@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tdstream.errors import ConfigError, StateError
+from tdstream.core.errors import ConfigError, StateError
 from tdstream.loading.device import on_device
 from tdstream.nodes.base import MarkedRows
 from tdstream.nodes.batch import Batch

@@ -1,4 +1,4 @@
-"""The readers that know documents: DocumentMarks, DocumentChunks, PackedDocuments."""
+"""The readers that know documents: DocumentMarks, DocumentWindows, PackedDocuments."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from helpers_documents import write_indexed
+from tdstream.core.errors import CorpusError, StateError
 from tdstream.corpus import derived as window_counts
 from tdstream.corpus.derived import WindowCounts, count_windows
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.distributed.topology import resolve_topology
-from tdstream.errors import CorpusError, StateError
-from tdstream.nodes.document_windows import DocumentChunks
+from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.compose import shard_chain
-from tdstream.schedule.sample_spec import Cut
+from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.schedule.windows import DocumentCut
 
 LENGTHS = np.random.default_rng(3).integers(1, 12, 40)
@@ -38,7 +38,7 @@ def make_reader(tmp_path):
         directory = tmp_path / f"corpus{len(ends)}-{total}"
         if not directory.exists():
             write_indexed(directory, list(ends), total, borders)
-        return shard_chain(directory, Cut(**{"seq_len": 4, **cut}))[1]
+        return shard_chain(directory, SampleSpec(**{"seq_len": 4, **cut}))[1]
 
     return make
 
@@ -65,7 +65,7 @@ def test_windows_are_found_whatever_the_blocks(monkeypatch, block, pieces):
     monkeypatch.setattr(window_counts, "_BLOCKS", pieces)
     ends, cut = DocumentEnds.of(ENDS, TOTAL), DocumentCut(4, 4, 3)
     counts = WindowCounts(count_windows(ends, cut, (0, 40), block=block), block=block)
-    reader = DocumentChunks(Positions(), ends, cut, counts=counts)
+    reader = DocumentWindows(Positions(), ends, cut, counts=counts)
     begins = ENDS - LENGTHS
     expected = [
         list(range(begin + first, min(begin + first + 5, begin + length)))
@@ -85,7 +85,7 @@ def test_windows_are_found_whatever_the_blocks(monkeypatch, block, pieces):
 def test_what_is_dropped_is_counted():
     """Documents too short for a window, and ends of documents that are."""
     ends = DocumentEnds.of(np.array([3, 5, 14]), 16)
-    reader = DocumentChunks(Positions(), ends, DocumentCut(4, 4, 2))
+    reader = DocumentWindows(Positions(), ends, DocumentCut(4, 4, 2))
     assert rows_of(reader) == [[0, 1, 2], [5, 6, 7, 8, 9], [9, 10, 11, 12], [14, 15]]
     counts = reader.counts
     assert (counts.dropped_documents, counts.dropped_tokens) == (1, 3)  # tokens 3 and 4; token 13
@@ -94,7 +94,7 @@ def test_what_is_dropped_is_counted():
 def test_windows_of_many_documents_take_little_memory():
     """8 bytes for 8 documents, not a list of windows."""
     ends = DocumentEnds.of(np.arange(1, 300_001) * 2, 600_000)
-    reader = DocumentChunks(Positions(), ends, DocumentCut(4, 4, 1))
+    reader = DocumentWindows(Positions(), ends, DocumentCut(4, 4, 1))
     assert len(reader) == 300_000
     assert reader.counts.firsts.nbytes < 300_000 * 8 / 7
     rows = reader.read(np.array([299_999, 131_072, 0]))
@@ -209,7 +209,7 @@ def test_marks_know_the_plain_samples(make_reader):
 def test_readers_show_themselves(make_reader):
     """In a pipeline's line."""
     assert "DocumentMarks(40 documents)" in repr(make_reader(documents=True))
-    assert "DocumentChunks(" in repr(make_reader(cut="document"))
+    assert "DocumentWindows(" in repr(make_reader(cut="document"))
     assert "rows of 4 tokens" in repr(make_reader(cut="pack"))
 
 

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tdstream.errors import ConfigError, StateError
+from tdstream.core.errors import ConfigError, StateError
 from tdstream.nodes.epoch_permutation import EpochPermutation
 
 

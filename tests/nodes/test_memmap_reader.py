@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers_corpus import write_corpus
-from tdstream.errors import ConfigError, CorpusError, StateError
+from tdstream.core.errors import ConfigError, CorpusError, StateError
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.shard_source import ShardSource
 

@@ -10,7 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tdstream.errors import ConfigError, CorpusError, CorpusNotFoundError, StateError
+from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError, StateError
 from tdstream.nodes.shard_source import ShardSource
 
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.distributed.topology import Topology, Worker
-from tdstream.errors import ConfigError, GeometryError, StateError
 from tdstream.nodes.splitter import Splitter
 
 

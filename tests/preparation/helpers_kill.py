@@ -18,7 +18,7 @@ from typing import Any
 
 import datasets  # noqa: F401 - here, and not in each attempt
 
-from tdstream.errors import TdstreamError
+from tdstream.core.errors import TdstreamError
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.text.options import PrepareOptions
 

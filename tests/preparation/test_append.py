@@ -17,7 +17,7 @@ from helpers_points import Killed, files_of, killed_at
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.cli.main import main
-from tdstream.errors import ConfigError, OutputError
+from tdstream.core.errors import ConfigError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus

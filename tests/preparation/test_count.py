@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 import tdstream
 from helpers_text import numbers_tokenizer, write_jsonl
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 from tdstream.preparation.count import recall_count
 from tdstream.preparation.engine import Inputs
 from tdstream.text.options import PrepareOptions

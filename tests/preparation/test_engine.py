@@ -24,15 +24,15 @@ import zstandard
 from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
-from tdstream.errors import CorpusError, SourceError
+from tdstream.core.errors import CorpusError, SourceError
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text import batches as records
 from tdstream.text import open as source
-from tdstream.text.encoders.base import Encoded, HfEncoder
+from tdstream.text.encoders.encoder import Encoded, HfEncoder
 from tdstream.text.options import PrepareOptions
-from tdstream.writing.journal import Entry, Journal
+from tdstream.writing.journal import Journal, JournalEntry
 
 TEXTS = [
     "def load(fp):\n\treturn json.load(fp)",
@@ -354,7 +354,7 @@ class TestMeta:
 
         real = Journal.add
 
-        def stopping(self: Journal, entry: Entry) -> None:
+        def stopping(self: Journal, entry: JournalEntry) -> None:
             real(self, entry)
             raise KeyboardInterrupt
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tdstream.errors import ConfigError
+from tdstream.core.errors import ConfigError
 from tdstream.text.options import PrepareOptions
 
 

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import tdstream
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
-from tdstream.errors import ConfigError, OutputError, SourceError, TokenizerError
+from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
 from tdstream.preparation import worker_pool as worker
 from tdstream.preparation.worker_pool import Orders
 from tdstream.text import records as runs

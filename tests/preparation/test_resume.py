@@ -17,12 +17,12 @@ import pytest
 from helpers_points import Killed, files_of, killed_at
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
-from tdstream.errors import ConfigError, CorpusError, OutputError, SourceError
+from tdstream.core.errors import ConfigError, CorpusError, OutputError, SourceError
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.result import PrepareResult
 from tdstream.text.batches import TextSource
-from tdstream.text.encoders.base import HfEncoder
+from tdstream.text.encoders.encoder import HfEncoder
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.locks import take_lock
 

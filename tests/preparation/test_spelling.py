@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import tdstream
-from tdstream.errors import OutputError, SourceError
+from tdstream.core.errors import OutputError, SourceError
 from tdstream.preparation.options import spelled
 
 RECORDS = [{"text": "a"}, {"text": None}]

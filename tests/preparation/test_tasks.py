@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
+from tdstream.core.errors import ConfigError, CorpusError, OutputError
 from tdstream.corpus.meta import read_meta
-from tdstream.errors import ConfigError, CorpusError, OutputError
 from tdstream.preparation import engine
 from tdstream.preparation import tasks as merging
 from tdstream.preparation.engine import prepare_corpus

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
-from tdstream.errors import SourceError, TdstreamError, TokenizerError
+from tdstream.core.errors import SourceError, TdstreamError, TokenizerError
 from tdstream.preparation import worker_pool as worker
 from tdstream.preparation import worker_pool as workers
 from tdstream.preparation.engine import prepare_corpus
@@ -26,7 +26,7 @@ from tdstream.preparation.tokenizing import tokenize
 from tdstream.preparation.worker_pool import Orders, Pool
 from tdstream.text import batches as records
 from tdstream.text.batches import TextBatch, TextSource
-from tdstream.text.encoders.base import HfEncoder
+from tdstream.text.encoders.encoder import HfEncoder
 from tdstream.text.options import PrepareOptions
 from tdstream.text.read_ahead import Ahead
 from tdstream.text.segments import Place
@@ -241,7 +241,7 @@ def test_a_worker_does_without_torch(tokenizer_dir: Path, orders: Orders) -> Non
     """A worker's process has not loaded torch, unless the tokenizer is a caller's own."""
     loaded = []
     for pickled in (b"", packed(load_tokenizer(str(tokenizer_dir)))):
-        only = workers.Worker(replace(orders, pickled=pickled))
+        only = workers.EncoderProcess(replace(orders, pickled=pickled))
         only.connection.send(["a"])
         only.receive()
         loaded.append("libtorch" in Path(f"/proc/{only.process.pid}/maps").read_text())

@@ -6,7 +6,7 @@ import datasets
 import pytest
 from helpers_stream import Texts, some_texts, write_shards
 
-from tdstream.errors import SourceError
+from tdstream.core.errors import SourceError
 from tdstream.text import dataset_stream as dataset_records
 from tdstream.text.dataset_stream import DatasetRecords
 from tdstream.text.records import CountedRecords, IndexedRecords, Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tdstream.errors import SourceError
+from tdstream.core.errors import SourceError
 from tdstream.text import network as retry
 from tdstream.text.records import CountedRecords, Place
 from tdstream.text.text_source import TextSource

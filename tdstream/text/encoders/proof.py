@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from tokenizers import Tokenizer
 
-from tdstream.errors import TokenizerError
-from tdstream.text.encoders.base import Encoded, Encoder, EncoderFailedError, failures_named, flat
+from tdstream.core.errors import TokenizerError
+from tdstream.text.encoders.encoder import Encoded, Encoder, EncoderFailedError, failures_named, flat
 from tdstream.text.encoders.proof_texts import PLAIN, alone, around, groups_of, nasty_texts
 from tdstream.text.encoders.verdict import CodePoints, Verdict
 

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import tokenizers
 
-from tdstream.errors import ConfigError, TokenizerError
-from tdstream.text.encoders import base as encoder_fast
-from tdstream.text.encoders.base import Encoder, HfEncoder
+from tdstream.core.errors import ConfigError, TokenizerError
+from tdstream.text.encoders import encoder as encoder_fast
+from tdstream.text.encoders.encoder import Encoder, HfEncoder
 from tdstream.text.encoders.proof import (
     PROOF_VERSION,
     BackendEncoder,

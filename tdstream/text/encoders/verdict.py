@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.user_cache import read_json, user_cache, write_json
+from tdstream.core.user_cache import read_json, user_cache, write_json
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.text.encoders.base import Encoded, Encoder, EncoderFailedError, failures_named
+from tdstream.text.encoders.encoder import Encoded, Encoder, EncoderFailedError, failures_named
 from tdstream.text.encoders.proof import different
 from tdstream.text.encoders.verdict import CodePoints
 
@@ -45,7 +45,7 @@ class CheckedEncoder:
         """Return the ids of some texts, in their order.
 
         Args:
-            texts: Documents.
+            texts: DocumentCounts.
         """
         first, self._num_documents = self._num_documents, self._num_documents + len(texts)
         if not self._stopped:

@@ -1,0 +1,313 @@
+"""Several ordered sources as one: interleaved in given shares, each in its own order and its own epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.core.errors import StateError
+from tdstream.core.state import check_differences, differences
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.nodes.base import (
+    AnyRows,
+    DocumentRows,
+    Foresighted,
+    MarkedRows,
+    Node,
+    OrderedNode,
+    RowEnds,
+    SourcedRows,
+    SourceRows,
+    TokenMaps,
+)
+from tdstream.nodes.lookahead import EndsAhead, Lookahead
+from tdstream.schedule.mixture_plan import MixturePlan, PlanEntry
+from tdstream.schedule.mixture_schedule import Weights
+from tdstream.schedule.order import JointOrder
+from tdstream.schedule.partition import global_batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainRows:
+    """Sources whose samples are windows of one stream, in which their tokens lie one after the other's."""
+
+    maps: TokenMaps
+    """The stream."""
+    firsts: NDArray[np.int64]
+    """Of each source, where its sample 0 begins."""
+    stride: int
+    seq_len: int
+
+
+def joined(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dtype: Any) -> SourceRows:
+    """Return the rows of several parts as one.
+
+    Args:
+        parts: Rows of the same kind, at least one.
+        groups: Of each part, where its rows stand in the result, [n].
+        dtype: The type of the result's tokens.
+    """
+    together, order = _tokens(parts, groups, dtype), _order(groups)
+    marked = [part for part in parts if isinstance(part, MarkedRows)]
+    if marked:
+        lengths, overlaps, stops = (
+            np.concatenate([getattr(part, field) for part in marked])[order]
+            for field in ("lengths", "overlaps", "stops")
+        )
+        ends = [part.ends for part in marked if part.ends is not None]
+        return MarkedRows(together, lengths, overlaps, stops, joined_ends(ends, groups) if ends else None)
+    ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
+    return DocumentRows(together, joined_ends(ends, groups)) if ends else together
+
+
+def _tokens(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dtype: Any) -> Tokens:
+    tokens = [part if isinstance(part, np.ndarray) else part.tokens for part in parts]
+    together: Tokens = np.empty((sum(map(len, groups)), tokens[0].shape[1]), dtype)
+    for part, group in zip(tokens, groups, strict=True):
+        together[group] = part
+    return together
+
+
+def _order(groups: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return where each row of the result stands in all parts, one after the other."""
+    there = np.concatenate(groups)
+    order = np.empty_like(there)
+    order[there] = np.arange(len(there))
+    return order
+
+
+def joined_ends(parts: Sequence[RowEnds], groups: Sequence[NDArray[np.int64]]) -> RowEnds:
+    """Return where documents end in the rows of several parts, as `joined`."""
+    order = _order(groups)
+    counts, places = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
+    )
+    begins = np.cumsum(counts) - counts
+    chosen = counts[order]
+    shifts = begins[order] - (np.cumsum(chosen) - chosen)  # from a row's places there to its places here
+    return RowEnds(chosen, places[np.repeat(shifts, chosen) + np.arange(len(places))])
+
+
+Ints = NDArray[np.int64]
+
+VERSION = 1
+"""It rises when the order of a mixture changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One source of a mixture."""
+
+    name: str
+    source: Node
+    """What it reads."""
+    ordered: OrderedNode
+    """Its samples, in their order."""
+    dtype: np.dtype[Any]
+    """The type of its tokens."""
+    fingerprint: str
+    ends_in: Callable[[Ints], RowEnds] | None = None
+    """Says where documents end in samples, by its own indices; of a source of plain rows that is asked."""
+    max_epochs: int = 0
+
+
+class MixtureNode:
+    """An ordered node over ordered nodes.
+
+    Its indices number the samples of all sources, one source after the other.
+
+    Args:
+        parts: The sources.
+        stages: (samples of the run before it, weights) of each stage, the first at 0.
+        stop: What ends an epoch, one of `schedule.STOPS`.
+        shared: The identity that all sources share: how samples are cut and ordered.
+        seed: For another order in every period; None keeps one order.
+        source_id: Whether rows say which source they are of.
+        has_parts: Whether sources are parts of corpora.
+        orders: The same orders as the sources' own, for many samples at once; in the order of the parts.
+        plain: The same rows as the sources' own, likewise.
+    """
+
+    name = "mixture"
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        *,
+        stages: Sequence[tuple[int, Weights]],
+        stop: str,
+        shared: dict[str, dict[str, Any]],
+        seed: int | None,
+        source_id: bool = False,
+        has_parts: bool = False,
+        orders: JointOrder | None = None,
+        plain: PlainRows | None = None,
+    ) -> None:
+        entries = sorted(
+            PlanEntry(part.name, len(part.ordered), part.fingerprint, part.max_epochs) for part in parts
+        )
+        self.parts, self.source_id = {part.name: part for part in parts}, source_id
+        self.shared, self._orders, self._plain = shared, orders, plain
+        self._own = MixturePlan(tuple(entries), tuple(stages), stop, seed, has_parts)
+        self._dtype = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
+        self.follow(self._own)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.parts) if len(self.parts) <= 5 else f"{len(self.parts):,} sources"
+        return f"MixtureNode({names})"
+
+    def __len__(self) -> int:
+        """Samples that all sources hold together."""
+        return int(self._borders[-1])
+
+    def num_samples(self, epoch: int) -> int:
+        """Return the positions of an epoch."""
+        return self.plan.schedule.num_samples(epoch)
+
+    def next_change(self, epoch: int) -> int | None:
+        """Return the first epoch after this one that may have another length; None if none has."""
+        return self.plan.schedule.next_change(epoch)
+
+    def fills_from(self, epoch: int) -> int:
+        """Return the position from which an epoch's last batch is filled, as `Schedule`."""
+        return self.plan.schedule.fills_from(epoch)
+
+    def indices(self, positions: Ints, epoch: int) -> Ints:
+        """Return the indices of the samples at positions of an epoch, int64 of the same shape.
+
+        Raises:
+            StateError: If some are of a source that was dropped.
+        """
+        sources, numbers = self.plan.schedule.at(positions.ravel(), epoch)
+        own_epochs, own_positions = self.plan.own_places(sources, numbers)
+        own = self._own_indices(sources, own_epochs, own_positions)
+        return (own + self._borders[sources]).reshape(positions.shape)
+
+    def expect(self, indices: Ints) -> None:
+        """Be told which samples are read next, in this order; any shape."""
+        if self._ends is not None:
+            self._ends.expect(indices)
+        for part, _, own in self._by_part(indices.ravel()) if self._plain is None else ():
+            if isinstance(part.ordered, Foresighted):
+                part.ordered.expect(own)
+
+    def read(self, indices: Ints) -> AnyRows:
+        """Return the samples at indices [n] as rows [n, seq_len + 1] in the widest of the storage types."""
+        rows = self._read_parts(indices) if self._plain is None else self._read_plain(indices, self._plain)
+        return SourcedRows(rows, self._ids[self._sources(indices)]) if self.source_id else rows
+
+    def used(self, epoch: int, position: int) -> dict[str, int]:
+        """Return, by source, the samples that it has given to the run before a position of an epoch."""
+        position = min(position, self.num_samples(epoch))
+        used = self.plan.schedule.used(epoch, position)
+        return dict(zip(self.plan.names, used.tolist(), strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what decides content and order: what the sources are, and all stages of the run."""
+        return {
+            "version": VERSION,
+            **{name: dict(part) for name, part in self.shared.items()},
+            **self.plan.to_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Compare a saved identity with this mixture's, its stages included.
+
+        Raises:
+            StateError: If a field differs.
+        """
+        check_differences([*self.differences(state), *self.changes(state)])
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each way in which a saved mixture cannot become this one by other weights."""
+        found = differences(self.name, {"version": saved.get("version")}, {"version": VERSION})
+        for name, part in self.shared.items():
+            found += differences(name, saved.get(name) or {}, part)
+        return [*found, *self._own.differences(MixturePlan.of_state(saved, self._own.seed))]
+
+    def changes(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each source or weight of a saved mixture that is another here."""
+        return self.plan.changes(MixturePlan.of_state(saved, self._own.seed))
+
+    def after(
+        self, saved: dict[str, Any], place: tuple[int, int], global_batch: int, *, wrap: bool
+    ) -> MixturePlan:
+        """Return the plan that is as it was saved up to a place, and from there on as it is here.
+
+        Args:
+            saved: A state that has no differences.
+            place: The epoch, and the position in it. An epoch of which nothing was left stays as it was.
+            global_batch: G, the samples of a step as it was saved.
+            wrap: Whether an epoch's last incomplete global batch was filled.
+        """
+        before, (epoch, position) = MixturePlan.of_state(saved, self._own.seed), place
+        samples = before.schedule.num_samples(epoch)
+        if not global_batches(samples - position, global_batch, wrap=wrap):
+            position = samples
+        return self._own.after(before, before.schedule.base(epoch) + position)
+
+    def follow(self, plan: MixturePlan) -> None:
+        """Take on a plan, which may name sources that this mixture does not have."""
+        self.plan = plan
+        self._borders = np.cumsum([0, *(entry.samples for entry in plan.entries)], dtype=np.int64)
+        numbers = {name: number for number, name in enumerate(self.parts)}
+        self._numbers = np.array([numbers.get(name, -1) for name in plan.names], np.int64)
+        self._ids = self._numbers.astype(np.int32)
+        self._ends: Lookahead[RowEnds] | None = None
+        if self._plain is not None and all(part.ends_in for part in self.parts.values()):
+            self._ends = Lookahead(self._ends_in, partial(EndsAhead, self._plain.seq_len))
+        if self._plain is not None:  # where in its stream an index begins, but for index * stride
+            self._shifts = self._plain.firsts[self._numbers] - self._borders[:-1] * self._plain.stride
+
+    def _sources(self, indices: Ints) -> Ints:
+        return np.searchsorted(self._borders, indices, side="right") - 1
+
+    def _part(self, source: int) -> Part:
+        name = self.plan.names[source]
+        if name not in self.parts:
+            raise StateError(
+                f"this place of the run has samples of {name}, which is no source any more. "
+                f"Build with it, with the weights as they are: it takes part only where stages name it."
+            )
+        return self.parts[name]
+
+    def _own_indices(self, sources: Ints, epochs: Ints, positions: Ints) -> Ints:
+        numbers = self._numbers[sources]
+        if self._orders is not None and numbers.min(initial=0) >= 0:
+            return self._orders.indices(numbers, epochs, positions)
+        order, indices = np.lexsort((epochs, sources)), np.empty_like(positions)
+        changes = (np.diff(sources[order]) != 0) | (np.diff(epochs[order]) != 0)
+        for group in np.split(order, np.flatnonzero(changes) + 1):
+            source, epoch = (int(values[group[0]]) for values in (sources, epochs))
+            indices[group] = self._part(source).ordered.indices(positions[group], epoch)
+        return indices
+
+    def _read_plain(self, indices: Ints, plain: PlainRows) -> SourceRows:
+        starts = indices * plain.stride + self._shifts[self._sources(indices)]
+        rows = plain.maps.rows(starts, plain.seq_len + 1)
+        return rows if self._ends is None else DocumentRows(rows, self._ends.of(indices))
+
+    def _ends_in(self, indices: Ints) -> RowEnds:
+        found = [(part.ends_in(own), group) for part, group, own in self._by_part(indices) if part.ends_in]
+        return joined_ends(*zip(*found, strict=True))
+
+    def _read_parts(self, indices: Ints) -> SourceRows:
+        """Return rows that each source has read in one call."""
+        parts, groups = list[Any](), list[Ints]()
+        for part, group, own in self._by_part(indices):
+            parts.append(part.ordered.read(own))
+            groups.append(group)
+        return joined(parts, groups, self._dtype)
+
+    def _by_part(self, indices: Ints) -> Iterator[tuple[Part, Ints, Ints]]:
+        """Yield (source, where its samples stand among indices, their own indices), each in order."""
+        sources = self._sources(indices)
+        order = np.argsort(sources, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(sources[order])) + 1):
+            source = int(sources[group[0]])
+            yield self._part(source), group, indices[group] - self._borders[source]

@@ -1,0 +1,72 @@
+"""What an examination of a corpus found: its faults, what is worth a note, and what could not be checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One thing that is wrong with a corpus."""
+
+    kind: str
+    """One of: meta, dtype, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped,
+    id_range, index, order, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
+    file: str
+    """The file that it is about, inside the corpus directory; empty where it is about the whole corpus."""
+    message: str
+    """What was found, and what was expected."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}" if self.file else self.message
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyReport:
+    """What an examination found."""
+
+    directory: str
+    fast: bool
+    """Whether only names and sizes were compared."""
+    chunks: int
+    """Shards that the corpus should have."""
+    tokens: int
+    """Tokens that they should hold."""
+    eos_tokens: int | None
+    """End-of-text tokens that were found; None where they were not counted."""
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+    """What is unusual and not wrong."""
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    """What could not be checked, each with the reason."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was found in what could be checked."""
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report in JSON's types, with the key ``ok`` first."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+@dataclass(slots=True)
+class Findings:
+    """Where the parts of an examination put what they find."""
+
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    def fault(self, kind: str, file: str, message: str) -> None:
+        """Add a fault.
+
+        Args:
+            kind: As in `Fault`.
+            file: The file inside the corpus directory, or empty.
+            message: What was found, and what was expected.
+        """
+        self.faults.append(Fault(kind=kind, file=file, message=message))
