@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.core.errors import CorpusError, OutputError
+from tdstream.core.errors import OutputError
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.mapped_array import MappedArray, open_array
 from tdstream.schedule.windows import DocumentCut
 
 logger = logging.getLogger(__name__)
@@ -125,45 +126,21 @@ _VERSION = 1
 
 
 class WindowCounts:
-    """Counts that can be read: in memory, or mapped from a file in each process.
-
-    Args:
-        numbers: As in the file; None where there is one.
-        path: The file.
-        block: DocumentCounts of a block.
+    """Counts as in the file, in memory or mapped; blocks are of `block` documents.
 
     Attributes:
         dropped_documents: Documents that give no window, being too short.
         dropped_tokens: Tokens that no window holds: of these documents, and of ends too short for a window.
     """
 
-    def __init__(self, numbers: Ints | None, *, path: Path | None = None, block: int = BLOCK) -> None:
-        self.block = block
-        self._held, self._path = numbers, path
-        self._numbers = numbers
-        self.dropped_documents, self.dropped_tokens = (int(number) for number in self._all()[:2])
+    def __init__(self, numbers: Ints | MappedArray, *, block: int = BLOCK) -> None:
+        self._numbers, self.block = numbers, block
+        self.dropped_documents, self.dropped_tokens = open_array(numbers)[:2].tolist()
 
     @property
     def firsts(self) -> Ints:
-        """The windows before each block, and of all of them, [num_blocks + 1].
-
-        Raises:
-            CorpusError: If the file has gone.
-        """
-        return self._all()[2:]
-
-    def _all(self) -> Ints:
-        if self._numbers is None:
-            try:
-                self._numbers = np.asarray(np.memmap(str(self._path), "<i8", mode="r"))
-            except (OSError, ValueError) as error:
-                raise CorpusError(
-                    f"{self._path} cannot be read any more: {error}. Was it deleted?"
-                ) from error
-        return self._numbers
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_numbers": self._held}  # opened per process
+        """The windows before each block, and of all of them, [num_blocks + 1]."""
+        return open_array(self._numbers)[2:]
 
 
 def counts_of(
@@ -186,7 +163,8 @@ def counts_of(
     name = f"windows-{hashlib.sha256(told.encode()).hexdigest()[:16]}.i8"
     size = 8 * (3 - (documents[0] - documents[1]) // BLOCK)
     found = next((place / name for place in places(directory) if _has(place / name, size)), None)
-    return WindowCounts(None, path=found or _made(directory, name, size, ends, cut, documents))
+    path = found or _made(directory, name, size, ends, cut, documents)
+    return WindowCounts(MappedArray(path, np.dtype("<i8")))
 
 
 def count_windows(

@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
+from tdstream.core.errors import ConfigError
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.mapped_array import check_size, list_sizes, map_array
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, read_meta
 from tdstream.corpus.shard_reader import PIECE_BYTES, as_tokens, byte_pieces
 
 ENDS_SUFFIX = str(DOC_INDEX["suffix"])
 ENDS_DTYPE = np.dtype("<i8")
 """Token positions are int64 everywhere: none has to be converted before it is added to a shard's offset."""
+_ENDS = "ends of documents"
 
 
 def ends_name(chunk_file: str) -> str:
@@ -61,20 +63,10 @@ def read_ends(directory: Path, meta: CorpusMeta, chunk_file: str) -> NDArray[np.
         CorpusError: If it is shorter or longer than promised.
     """
     path, documents = directory / ends_name(chunk_file), meta.chunk_documents[chunk_file]
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise CorpusNotFoundError(
-            f"{path} is missing; {META_FILE} promises {documents:,} ends of documents in it."
-        ) from None
-    if size != documents * ENDS_DTYPE.itemsize:
-        raise CorpusError(
-            f"{path} has {size:,} bytes, {META_FILE} promises {documents * ENDS_DTYPE.itemsize:,} "
-            f"({documents:,} ends of documents). It was probably cut or changed while copying; copy it again."
-        )
-    if documents == 0:  # An empty file cannot be mapped.
-        return np.empty(0, ENDS_DTYPE)
-    return np.memmap(path, ENDS_DTYPE, mode="r")
+    size = path.stat().st_size if path.exists() else None
+    check_size(path, size, documents, ENDS_DTYPE, _ENDS)
+    ends: NDArray[np.int64] = map_array(path, ENDS_DTYPE, documents, _ENDS)
+    return ends
 
 
 def file_names(meta: CorpusMeta, chunk_files: Iterable[str] | None = None) -> set[str]:
@@ -104,48 +96,9 @@ class EndsFiles:
         Raises:
             CorpusError: If the file has changed or gone.
         """
-        path, count = self.directory / self.names[shard], int(self.counts[shard])
-        try:
-            ends = np.memmap(path, ENDS_DTYPE, mode="r")
-        except (OSError, ValueError) as error:
-            raise CorpusError(f"{path} cannot be read any more: {error}. Was it deleted?") from error
-        if len(ends) != count:
-            raise CorpusError(f"{path} has {len(ends):,} ends of documents, {count:,} were expected.")
-        return np.asarray(ends)
-
-
-def check_sizes(directory: Path, names: Sequence[str], counts: NDArray[np.int64]) -> None:
-    """Compare the sizes of a prepared index's files with what they promise.
-
-    Args:
-        directory: The corpus.
-        names: Their names.
-        counts: How many ends each has.
-
-    Raises:
-        CorpusNotFoundError: If a file is missing.
-        CorpusError: If one is shorter or longer.
-    """
-    sizes = file_sizes(directory)
-    for name, count in zip(names, counts.tolist(), strict=True):
-        if name not in sizes:
-            raise CorpusNotFoundError(
-                f"{directory / name} is missing; {META_FILE} promises {count:,} ends of documents in it."
-            )
-        if sizes[name] != count * ENDS_DTYPE.itemsize:
-            raise CorpusError(
-                f"{directory / name} has {sizes[name]:,} bytes, {META_FILE} promises {count:,} ends of "
-                f"documents. It was probably cut while copying; copy it again."
-            )
-
-
-def file_sizes(directory: Path) -> dict[str, int]:
-    """Return the size of each file in a directory; nothing where there is no such directory."""
-    try:
-        with os.scandir(directory) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    except OSError:
-        return {}
+        count = int(self.counts[shard])
+        ends: NDArray[np.int64] = map_array(self.directory / self.names[shard], ENDS_DTYPE, count, _ENDS)
+        return ends
 
 
 # Find the ends of documents of a corpus that has no index of them: by its end-of-text tokens, once.
@@ -202,7 +155,7 @@ def scanned_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
         place = writable_place(scan.directory)
         with taking_turns(place, "scan"):
             _make_missing(scan, place, names)
-    sizes = file_sizes(place)
+    sizes = _list_sizes(place)
     counts = np.array([sizes[name] // ENDS_DTYPE.itemsize for name in names], np.int64)
     key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
     return DocumentEnds(offsets, counts, EndsFiles(place, names, counts), key=key)
@@ -210,7 +163,7 @@ def scanned_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
 
 def _make_missing(scan: Scan, place: Path, names: Sequence[str]) -> None:
     """Read the shards whose ends are not known yet; what is left of shards as they were is removed."""
-    there = file_sizes(place)
+    there = _list_sizes(place)
     missing = [(file, name) for file, name in zip(scan.files, names, strict=True) if name not in there]
     if not missing:
         return  # another process has made them meanwhile
@@ -242,7 +195,14 @@ def _remove_older(place: Path, there: Mapping[str, int], stem: str, name: str) -
 
 
 def _has_all(place: Path, names: Sequence[str]) -> bool:
-    return set(names) <= file_sizes(place).keys()
+    return set(names) <= _list_sizes(place).keys()
+
+
+def _list_sizes(place: Path) -> dict[str, int]:
+    try:
+        return list_sizes(place)
+    except OSError:  # there is no such directory yet
+        return {}
 
 
 def corpus_ends(
@@ -290,7 +250,10 @@ def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> D
     files = [chunk.file for chunk in meta.chunks]
     counts = np.array([meta.chunk_documents[file] for file in files], np.int64)
     names = [ends_name(file) for file in files]
-    check_sizes(directory, names, counts)
+    sizes = list_sizes(directory)
+    for name, count in zip(names, counts.tolist(), strict=True):
+        if sizes.get(name) != count * ENDS_DTYPE.itemsize:
+            check_size(directory / name, sizes.get(name), count, ENDS_DTYPE, _ENDS)
     told = [
         f"{file} {meta.doc_index_checksums.get(file) or (directory / name).stat().st_mtime_ns}"
         for file, name in zip(files, names, strict=True)

@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tdstream.core.errors import CorpusError
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.mapped_array import MappedArray, open_array
 from tdstream.schedule.packing import VERSION, Packed, pack
 
 logger = logging.getLogger(__name__)
@@ -76,37 +76,15 @@ class _Size:
 
 
 class PackPlan:
-    """A plan that can be read: in memory, or mapped from files in each process.
+    """A plan's rows, starts and lengths, as in its files; in memory or mapped."""
 
-    Args:
-        directory: The plan's files; None where the arrays are given.
-        arrays: rows, starts and lengths, as in the files.
-    """
-
-    def __init__(self, directory: Path | None, arrays: tuple[NDArray[Any], ...] | None = None) -> None:
-        self._directory, self._held = directory, arrays
-        self._mapped: tuple[NDArray[Any], ...] | None = arrays
+    def __init__(self, *arrays: NDArray[Any] | MappedArray) -> None:
+        self._arrays = arrays
         self.num_rows = len(self.arrays()[0]) - 1
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Return rows, starts and lengths.
-
-        Raises:
-            CorpusError: If the files have gone.
-        """
-        if self._mapped is None:
-            self._mapped = tuple(self._map(name) for name in _FILES)
-        return self._mapped
-
-    def _map(self, name: str) -> NDArray[Any]:
-        path = Path(str(self._directory)) / name
-        try:
-            return np.asarray(np.memmap(path, _FILES[name], mode="r"))
-        except (OSError, ValueError) as error:
-            raise CorpusError(f"{path} cannot be read any more: {error}. Was it deleted?") from error
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": self._held}  # opened per process
+        """Return rows, starts and lengths; raise CorpusError if their files are gone."""
+        return tuple(open_array(array) for array in self._arrays)
 
 
 def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
@@ -115,7 +93,7 @@ def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
     rows = np.concatenate([[0], *(part.rows for part in parts)]).cumsum()
     starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
     lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
-    return PackPlan(None, (rows, starts, lengths))
+    return PackPlan(rows, starts, lengths)
 
 
 def plan_of(directory: Path, ends: DocumentEnds, options: PackOptions) -> PackPlan:
@@ -150,7 +128,11 @@ def _opened(directory: Path) -> PackPlan | None:
         whole = _sizes(directory) == _bytes(_Size(**json.loads((directory / _DONE).read_text())))
     except (OSError, ValueError, TypeError):
         return None
-    return PackPlan(directory) if whole else None
+    return _mapped(directory) if whole else None
+
+
+def _mapped(directory: Path) -> PackPlan:
+    return PackPlan(*(MappedArray(directory / name, dtype) for name, dtype in _FILES.items()))
 
 
 def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, alone: bool) -> PackPlan:
@@ -166,7 +148,7 @@ def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, a
     with suppress(OSError):  # where there are no locks, another one may be quicker
         partial.rename(target)
     shutil.rmtree(partial, ignore_errors=True)
-    return PackPlan(target)
+    return _mapped(target)
 
 
 def _write(partial: Path, ends: DocumentEnds, options: PackOptions) -> _Size:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.core.errors import CorpusError
+from tdstream.corpus.mapped_array import map_array
 from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
@@ -221,25 +221,11 @@ class ShardMaps:
     def _mapped(self, shard: int) -> Mapped:
         found = self._maps.get(shard)
         if found is None:
-            tokens = self._open(shard)
+            expected = self.offsets[shard + 1] - self.offsets[shard]
+            tokens: Tokens = map_array(self.path(shard), self.dtype, expected)
             found = Mapped(tokens, tokens.view(np.uint8).data)
             self._maps.add(shard, found)
         return found
-
-    def _open(self, shard: int) -> Tokens:
-        path = self.path(shard)
-        expected = self.offsets[shard + 1] - self.offsets[shard]
-        try:
-            mapped = np.memmap(path, dtype=self.dtype, mode="r")
-        except (OSError, ValueError) as error:
-            raise CorpusError(
-                f"{path} cannot be read any more: {error}. Was the corpus moved or deleted?"
-            ) from error
-        if len(mapped) != expected:
-            raise CorpusError(
-                f"{path} had {expected:,} tokens when the corpus was opened, has {len(mapped):,} now."
-            )
-        return np.asarray(mapped)  # a plain view: slicing np.memmap itself costs several times more
 
     def __getstate__(self) -> dict[str, Any]:
         # Maps are opened per process: a pickled memmap is a copy of the whole shard.

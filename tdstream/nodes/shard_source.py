@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import DTypeLike
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
+from tdstream.corpus.mapped_array import check_size, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
 
@@ -64,12 +64,14 @@ class ShardSource(IdentityState):
                 f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "
                 f"Make one with: tdstream prepare --output_path {self.directory}"
             )
-        sizes = _file_sizes(self.directory)
+        sizes = list_sizes(self.directory)
         meta = self._meta(sizes, None if dtype is None else dtype_name(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
-        _check_sizes(self.directory, meta.chunks, sizes, self.dtype.itemsize)
+        for file, tokens in meta.chunks:
+            if sizes.get(file) != tokens * self.dtype.itemsize:
+                check_size(self.directory / file, sizes.get(file), tokens, self.dtype)
         self.tokenizer_fingerprint = meta.tokenizer_fingerprint
         self._identity = self._describe(_content_digest(meta))
 
@@ -162,16 +164,6 @@ class ShardSource(IdentityState):
         return CorpusMeta(dtype=dtype, chunks=tuple(Shard(file, sizes[file] // itemsize) for file in files))
 
 
-def _file_sizes(directory: Path) -> dict[str, int]:
-    """Return the size of each file; by the directory's descriptor, which is quickest for 10^5 of them."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        found = {name: os.stat(name, dir_fd=descriptor) for name in os.listdir(descriptor)}
-    finally:
-        os.close(descriptor)
-    return {name: status.st_size for name, status in found.items() if stat.S_ISREG(status.st_mode)}
-
-
 def dtype_name(dtype: DTypeLike) -> str:
     """Return the name of a storage type.
 
@@ -185,22 +177,6 @@ def dtype_name(dtype: DTypeLike) -> str:
     if name not in DTYPES:
         raise ConfigError(f'dtype must be "uint16" or "uint32", got {dtype!r}.')
     return name
-
-
-def _check_sizes(directory: Path, chunks: Sequence[Shard], sizes: Mapping[str, int], itemsize: int) -> None:
-    for file, tokens in chunks:
-        size = sizes.get(file)
-        if size == tokens * itemsize:
-            continue
-        path = directory / file
-        if size is None:
-            raise CorpusNotFoundError(f"{path} is missing; {META_FILE} promises {tokens:,} tokens in it.")
-        if size % itemsize:
-            raise CorpusError(_not_a_multiple(path, size, itemsize))
-        raise CorpusError(
-            f"{path}: {META_FILE} promises {tokens:,} tokens, the file holds {size // itemsize:,}. "
-            f"It was probably cut or changed while copying; copy it again."
-        )
 
 
 def _not_a_multiple(path: Path, size: int, itemsize: int) -> str:

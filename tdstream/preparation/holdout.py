@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from tdstream.core.errors import ConfigError
 from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.result import Counts, DocumentCounts
+from tdstream.schedule.order import splitmix64
 from tdstream.text.batches import TextSource
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.journal import JournalEntry
 from tdstream.writing.writer import CorpusWriter
 
 _KEY = np.uint64(0x9E3779B97F4A7C15)
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31 = (np.uint64(shift) for shift in (30, 27, 31))
 _PIECE = 1 << 20  # Records that are looked at together.
 
 
@@ -40,15 +39,8 @@ def hashes(segment: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         segment: Where they lie.
         rows: Which they are, counted from 0 in the segment.
     """
-    key = _mixed(np.array([segment], np.uint64) + _KEY)
-    return _mixed(rows.astype(np.uint64) + key)
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    values = (values ^ (values >> _S30)) * _M1
-    values = (values ^ (values >> _S27)) * _M2
-    mixed: NDArray[np.uint64] = values ^ (values >> _S31)
-    return mixed
+    key = splitmix64(np.array([segment], np.uint64) + _KEY)
+    return splitmix64(rows.astype(np.uint64) + key)
 
 
 @dataclass(frozen=True, slots=True)

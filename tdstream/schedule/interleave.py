@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.core.checks import LARGEST
+from tdstream.schedule.order import splitmix64
 from tdstream.schedule.rotation import Rotation
 
 Ints = NDArray[np.int64]
@@ -90,9 +91,6 @@ class Word(NamedTuple):
 
 OfSources = Callable[[Ints, Ints], Ints]
 """A number of periods and sources; their shapes broadcast."""
-
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 class Interleaving:
@@ -235,7 +233,8 @@ class Interleaving:
         if key is None:
             return slots
         pairs = slots >> 1
-        drawn = _mixed((periods * (PERIOD // 2) + pairs).astype(np.uint64) ^ np.uint64(key)) & np.uint64(1)
+        numbers = (periods * (PERIOD // 2) + pairs).astype(np.uint64)
+        drawn = splitmix64(numbers ^ np.uint64(key)) & np.uint64(1)
         exchanged = (drawn == 1) & self._unlike[pairs]
         if until is not None:
             exchanged &= periods < until // PERIOD
@@ -289,11 +288,3 @@ def _around(
     behind = (now > slots) & (now < PERIOD)
     has, had = behind | (after < slots), ((before > slots) & (before < PERIOD)) | (now < slots)
     return has, had
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's finaliser of each value."""
-    values = (values ^ (values >> _S30)) * _M1
-    values = (values ^ (values >> _S27)) * _M2
-    mixed: NDArray[np.uint64] = values ^ (values >> _S31)
-    return mixed

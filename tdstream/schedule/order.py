@@ -41,6 +41,16 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S24, _S40, _S32 = (np.uint64(shift) for shift in (30, 27, 31, 24, 40, 32))
 
 
+def splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the hash of each value by SplitMix64's finaliser; overwrites the values."""
+    values ^= values >> _S30
+    values *= _M1
+    values ^= values >> _S27
+    values *= _M2
+    values ^= values >> _S31
+    return values
+
+
 def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samples: int = 1024) -> Order:
     """Return one epoch's order.
 
@@ -104,7 +114,7 @@ def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> 
 
     def in_full(places: NDArray[np.int64]) -> NDArray[np.int64]:
         block = blocks(places // block_samples)
-        salt = _mixed(block.astype(np.uint64) + np.uint64(1))
+        salt = splitmix64(block.astype(np.uint64) + np.uint64(1))
         inner = walk((places % block_samples).astype(np.uint64), in_block, keys, salt)
         return block * block_samples + inner.astype(np.int64)
 
@@ -128,7 +138,7 @@ def round_keys(name: str, seed: int, epoch: int) -> NDArray[np.uint64]:
 
 def uniform_32(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.int64]:
     """Return a number in [0, 2^32) for each number [n], as good as drawn at random; one key, one drawing."""
-    drawn: NDArray[np.int64] = (_mixed(_mixed(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
+    drawn: NDArray[np.int64] = (splitmix64(splitmix64(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
     return drawn
 
 
@@ -207,22 +217,12 @@ def _add(
     key: np.uint64 | NDArray[np.uint64],
 ) -> None:
     """Replace target by (target + hash(other, key)) mod size; target and the reduced hash are below size."""
-    hashed = _mixed(other ^ key)
+    hashed = splitmix64(other ^ key)
     hashed >>= _S24
     hashed *= size  # 40 bits x at most 24 bits: no overflow
     hashed >>= _S40
     target += hashed
     target -= size * (target >= size)
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the finaliser's hash of each value; the values are overwritten."""
-    values ^= values >> _S30
-    values *= _M1
-    values ^= values >> _S27
-    values *= _M2
-    values ^= values >> _S31
-    return values
 
 
 # Say which samples stand at positions of several sources' epochs at once, each in its own order.

@@ -178,7 +178,7 @@ def test_a_damaged_index_is_named(tmp_path):
     """One that is missing, and one that was cut."""
     directory = write_indexed(tmp_path / "indexed", [3, 6], 9, [4])
     (directory / "chunk_000001.ends").write_bytes(bytes(4))
-    with pytest.raises(CorpusError, match=r"chunk_000001\.ends has 4 bytes.*promises 1 ends"):
+    with pytest.raises(CorpusError, match=r"chunk_000001\.ends .*has 4 bytes.*promises 8 \(1 ends"):
         ends_of(directory)
     (directory / "chunk_000001.ends").unlink()
     with pytest.raises(CorpusNotFoundError, match=r"chunk_000001\.ends is missing"):
@@ -191,7 +191,7 @@ def test_an_index_that_changes_later_is_named(tmp_path):
     source = ShardSource(directory)
     found = corpus_ends(source.directory, source.files, source.offsets, source.dtype)
     (directory / "chunk_000000.ends").write_bytes(bytes(8))
-    with pytest.raises(CorpusError, match="has 1 ends of documents, 2 were expected"):
+    with pytest.raises(CorpusError, match="had 2 ends of documents when the corpus was opened, has 1 now"):
         found.between(0, 1)
     (directory / "chunk_000000.ends").unlink()
     with pytest.raises(CorpusError, match="cannot be read any more"):

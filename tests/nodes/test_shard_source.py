@@ -91,7 +91,7 @@ def test_a_shard_of_another_size_is_named(make_corpus, tokens, held):
     corpus = make_corpus(10, 2000)
     (corpus / "chunk_000001.bin").write_bytes(bytes(4 * tokens))
     with pytest.raises(
-        CorpusError, match=rf"chunk_000001\.bin.*promises 2,000 tokens, the file holds {held}"
+        CorpusError, match=rf"chunk_000001\.bin.*\({held} tokens\).*promises .*\(2,000 tokens\)"
     ):
         ShardSource(corpus)
 
@@ -101,7 +101,7 @@ def test_half_a_token_is_refused(make_corpus, meta):
     """A file that is not a multiple of the token size was cut."""
     corpus = make_corpus(10, meta=meta)
     (corpus / "chunk_000000.bin").write_bytes(bytes(41))
-    with pytest.raises(CorpusError, match=r"chunk_000000\.bin has 41 bytes, not a multiple of the 4 bytes"):
+    with pytest.raises(CorpusError, match=r"chunk_000000\.bin .*has 41 bytes\W+not a multiple of"):
         ShardSource(corpus, dtype="uint32")
 
 
