@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
@@ -167,6 +166,8 @@ def _make_missing(scan: Scan, place: Path, names: Sequence[str]) -> None:
     missing = [(file, name) for file, name in zip(scan.files, names, strict=True) if name not in there]
     if not missing:
         return  # another process has made them meanwhile
+    from tqdm import tqdm  # noqa: PLC0415 - the command line refuses flags without it
+
     logger.info("Looking for the ends of documents in %d shards of %s.", len(missing), scan.directory)
     total = sum(os.path.getsize(scan.directory / file) for file, _ in missing)
     with tqdm(
