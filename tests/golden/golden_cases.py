@@ -64,7 +64,7 @@ def take(loader: Any, count: int = COUNT) -> list[str]:
 
 
 def advance(loader: Any, batches: int) -> Any:
-    """Hand out so many batches, over several epochs if need be; return the iterator, which keeps its place."""
+    """Hand out so many batches, over epochs if need be; return the iterator, which keeps its place."""
     iterator = iter(loader)
     while batches:
         if next(iterator, None) is None:
@@ -414,8 +414,8 @@ OUTPUTS = [
     Output("overwrite", [_prepare("texts/b.jsonl"), _prepare("texts/c.jsonl", "--overwrite")]),
 ]
 WIDE_OUTPUT = [
-    "prepare", "--dataset", "texts/c.jsonl", "--tokenizer", "wide_tokenizer", "--output_path", "out", "--encoder",
-    "hf", "--tokens_per_chunk", "500",
+    "prepare", "--dataset", "texts/c.jsonl", "--tokenizer", "wide_tokenizer", "--output_path", "out",
+    "--encoder", "hf", "--tokens_per_chunk", "500",
 ]  # fmt: skip
 """A vocabulary of more than 65,536 ids, which `make_wide_tokenizer` writes: uint32."""
 
@@ -432,7 +432,8 @@ class Killed:
     """Commands that end well before."""
     after: list[list[str]] = field(default_factory=list)
     """Commands that follow behind those that resume."""
-    directory: str = "out"
+    in_the_move: bool = False
+    """Killed when all is written, while it gets its place."""
 
     def resumed(self) -> list[list[str]]:
         """Return the commands that go on."""
@@ -473,6 +474,7 @@ KILLED = [
         before=[_prepare("texts/b.jsonl", *_SLOW)],
     ),
 ]
+KILLED.append(Killed("move", ["texts/c.jsonl"], [_prepare("texts/c.jsonl", *_SLOW)], in_the_move=True))
 KILLED_LIST = {"tokens_per_chunk": 150, "batch_size": 4, "encoder": "hf"}
 """Options of `tdstream.prepare(texts_of("a"), "tokenizer", "out")`, which was killed."""
 
@@ -603,7 +605,8 @@ def write_many(directory: Path) -> None:
     (directory / "chunk_000000.ends").write_bytes(ends)
     meta = {
         "created_at_unix": 1_700_000_000, "tokenizer_name_or_path": "", "is_fast": True, "dtype": "uint16",
-        "eos_token_id": 0, "tokens_per_chunk": 3 * MANY, "chunks": [{"file": "chunk_000000.bin", "tokens": 3 * MANY}],
+        "eos_token_id": 0, "tokens_per_chunk": 3 * MANY,
+        "chunks": [{"file": "chunk_000000.bin", "tokens": 3 * MANY}],
         "total_tokens": 3 * MANY, "format_version": 1, "num_documents": MANY,
         "doc_index": {"version": 1, "suffix": ".ends", "dtype": "int64"},
         "chunk_documents": {"chunk_000000.bin": MANY},

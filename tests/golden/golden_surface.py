@@ -25,7 +25,8 @@ ATTRIBUTES = {
         "batches_done", "tokens_done", "step", "dataset",
     ],
     "live loader": [
-        "state_dict", "load_state_dict", "set_epoch", "epoch", "batches_done", "tokens_done", "step", "dataset"
+        "state_dict", "load_state_dict", "set_epoch", "epoch", "batches_done", "tokens_done", "step",
+        "dataset",
     ],
     "pipeline": ["set_epoch", "epoch", "__len__", "__iter__"],
     "live pipeline": ["set_epoch", "epoch", "__iter__"],
@@ -50,9 +51,9 @@ ATTRIBUTES = {
 """What README promises of objects, and what trainers use."""
 PREPARE_OPTIONS: dict[str, Any] = {
     "data_name": None, "split": "train", "data_files": (), "text_field": "text", "lines": False,
-    "tokens_per_chunk": 100_000_000, "batch_size": 1000, "max_samples": None, "overwrite": False, "append": False,
-    "skip_bad": False, "resume": False, "strip": False, "num_proc": 1, "encoder": "auto", "task": None,
-    "num_tasks": None, "val_fraction": None, "val_documents": None, "doc_index": True,
+    "tokens_per_chunk": 100_000_000, "batch_size": 1000, "max_samples": None, "overwrite": False,
+    "append": False, "skip_bad": False, "resume": False, "strip": False, "num_proc": 1, "encoder": "auto",
+    "task": None, "num_tasks": None, "val_fraction": None, "val_documents": None, "doc_index": True,
 }  # fmt: skip
 """The options of `tdstream.prepare`, which takes them as keywords."""
 _LOCATE = ("locate", "--state", "feistel.json", "--step", "2")

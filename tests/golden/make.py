@@ -219,7 +219,7 @@ POINTS = ["in epoch 0", "in epoch 1", "at the end of epoch 0"]
 
 
 def make_states(case: Case) -> list[dict[str, Any]]:
-    """Return states in the middle of an epoch, in the second one and at an epoch's end, and what comes next."""
+    """Return states of each kind of loader at each point, and what comes next."""
     made = []
     for rank in [None, 0, 1] if case.name in RANKED else [None]:
         more = {} if rank is None else {"dp_rank": rank, "dp_world_size": 2}
@@ -257,7 +257,8 @@ def state_at(case: Case, kind: str, workers: int, point: str, more: dict[str, An
     again = opened(case, kind, workers, more)
     again.load_state_dict(state)
     return {
-        "loader": kind, "num_workers": workers, "options": more, "point": point, "state": state, "then": take(again),
+        "loader": kind, "num_workers": workers, "options": more, "point": point, "state": state,
+        "then": take(again),
     }  # fmt: skip
 
 
@@ -296,6 +297,17 @@ def make_output(commands: list[list[str]]) -> dict[str, Any]:
     return found
 
 
+def kill_in_the_move(words: list[str]) -> bool:
+    """Start a process, and kill it when it moves what it has written; return whether some is moved."""
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        if os.path.exists("out/.preparing/meta.json"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.wait()
+    return Path("out/.preparing/meta.json").exists() and Path("out/chunk_000000.bin").exists()
+
+
 def kill(words: list[str], directory: Path, safe: int) -> bool:
     """Start a process, and kill it when so many chunks are safe; return whether it was in the middle."""
     journal = directory / "journal.jsonl"
@@ -316,6 +328,10 @@ def make_killed(case: Killed) -> dict[str, Any]:
         shutil.rmtree("out", ignore_errors=True)
         for words in case.before:
             ran(*words)
+        if case.in_the_move:
+            if kill_in_the_move([sys.executable, "-m", "tdstream", *case.killed[0]]):
+                shutil.copytree("out", kept)
+            continue
         places = [f"task_{task:05d}" if len(case.killed) > 1 else "" for task in range(len(case.killed))]
         if all(
             kill([sys.executable, "-m", "tdstream", *words], Path("out/.preparing", place), 4)
@@ -464,7 +480,8 @@ def once(name: str, make: Any, *given: Any) -> None:
 
 
 PARTS = {
-    "cache", "checkpoints", "corpora", "counts", "counts.json", "crossings", "elsewhere.json", "killed", "many.json",
+    "cache", "checkpoints", "corpora", "counts", "counts.json", "crossings", "elsewhere.json", "killed",
+    "many.json",
     "orders", "outputs", "states", "surface.json", "texts", TOKENIZER, "user_cache",
 }  # fmt: skip
 

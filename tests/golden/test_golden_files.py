@@ -111,6 +111,9 @@ def test_prepared_bytes_by_the_rule(folder: str, place: Path) -> None:
 def test_a_killed_preparation_goes_on(killed: Killed, folder: str, place: Path) -> None:
     """What an earlier version left behind when it was killed goes on to the bytes of a whole run."""
     shutil.copytree(HERE / folder / "killed" / killed.name / "out", "out")
+    if killed.in_the_move:
+        assert not Path("out/meta.json").exists()
+        _moved_meta(Path("out/.preparing"), killed.inputs)
     identities = [_moved(path, killed.inputs) for path in sorted(Path("out").rglob("journal.jsonl"))]
     for words in killed.resumed():
         ran(*words)
@@ -184,6 +187,55 @@ def test_corpora_of_earlier_versions_are_whole(
             flags = ["--fast"]  # their tokens are places, and the last one is no end of text
         report = json.loads(ran("verify", str(corpus), "--json", *flags))
         assert report["faults"] == [], (corpus, report)
+
+
+def _moved_meta(corpus: Path, inputs: list[str]) -> None:
+    """Let meta.json tell of the same input files where they lie now."""
+    path = corpus / "meta.json"
+    meta = json.loads(path.read_text())
+    meta["made_from"]["files"] = short_hash(files_digest(inputs))
+    path.write_text(json.dumps(meta))
+
+
+def test_the_same_documents_are_known(folder: str, place: Path) -> None:
+    """A corpus of an earlier version knows what it was made from: nothing is prepared or appended twice."""
+    shutil.copytree(HERE / folder / "corpora/indexed", "out")
+    _moved_meta(Path("out"), ["texts/a.jsonl"])
+    before = state_of_files(Path("out"))
+    words = ["prepare", "--dataset", "texts/a.jsonl", "--tokenizer", TOKENIZER, "--output_path", "out"]
+    words += ["--encoder", "hf", "--tokens_per_chunk", "900"]
+    for flags, expected in (
+        (["--resume"], 0),
+        (["--append", "--resume"], 0),
+        (["--append"], 1),
+        ([], 1),
+        (["--resume", "--strip"], 1),
+        (["--resume", "--max_samples", "5"], 1),
+    ):
+        code, _, err = command(*words, *flags)
+        assert code == expected, (flags, err)
+        after = state_of_files(Path("out"))
+        assert {name: after.get(name) for name in before} == before, flags
+
+
+@pytest.mark.parametrize("corpus", ["indexed", "unindexed", "legacy_text", "appended", "merged"])
+def test_append_to_corpora_of_earlier_versions(corpus: str, folder: str, place: Path) -> None:
+    """New documents stand behind the old ones, whose shards stay as they are."""
+    ignore = shutil.ignore_patterns(".tdstream")  # made from the corpus as it was
+    shutil.copytree(HERE / folder / "corpora" / corpus, "out", ignore=ignore)
+    set_times(Path("out"))
+    before, tokens = written(Path("out")), stored_tokens(Path("out"))
+    size = str(before["meta.json"]["tokens_per_chunk"])
+    words = ["prepare", "--append", "--dataset", "texts/c.jsonl", "--tokenizer", TOKENIZER]
+    ran(*words, "--output_path", "out", "--encoder", "hf", "--tokens_per_chunk", size)
+    after = written(Path("out"))
+    old, new = before.pop("meta.json"), after["meta.json"]
+    assert {name: after[name] for name in before} == before
+    assert new["chunks"][: len(old["chunks"])] == old["chunks"]
+    expected = np.concatenate([tokens, tokens_of(texts_of("c"))])
+    assert (stored_tokens(Path("out")) == expected).all()
+    assert new["total_tokens"] == len(expected)
+    assert ("doc_index" in new) == ("doc_index" in old)
 
 
 # Files beside corpora, and in caches.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_cases import BY_NAME, CASES, CROSSINGS, SEQ_LEN, Case, first_of, take
+from golden_cases import BY_NAME, CASES, COUNT, CROSSINGS, END, SEQ_LEN, Case, advance, first_of, take
 from golden_folder import HERE, copy_of, read_json, state_of_files
 
 import tdstream
@@ -77,6 +77,40 @@ def test_states_of_workers_have_a_position(
             loader.load_state_dict(tdstream.position_of(stored["state"]))
             then = stored["then"][stored["then"][0] == "end" :]  # no empty pass in a tdstream.loader
             assert take(loader) == then, (stored["num_workers"], stored["point"])
+
+
+@pytest.mark.parametrize(
+    ("folder", "case"), [found for found in cases("states") if not found.values[1].by_samples]
+)
+def test_states_say_the_same(
+    folder: str, case: Case, golden_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tdstream.loader's state at a place is the stored one; it may say more."""
+    monkeypatch.chdir(golden_copy / folder)
+    stored = load(folder, "states", case.name)[0]
+    assert (stored["loader"], stored["num_workers"], stored["point"]) == ("loader", 0, "in epoch 0")
+    loader = case.loader()
+    kept = advance(loader, 7)
+    assert _holds(loader.state_dict(), stored["state"])
+    del kept
+
+
+def _holds(now: Any, before: Any) -> bool:
+    """Return whether nested dicts and lists hold all that others hold."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return all(name in now and _holds(now[name], value) for name, value in before.items())
+    if isinstance(before, list) and isinstance(now, list):
+        return len(now) == len(before) and all(map(_holds, now, before))
+    return type(now) is type(before) and now == before
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_dict_is_a_mixture(folder: str, golden_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dict of names, directories and weights makes the stored mixture."""
+    monkeypatch.chdir(golden_copy / folder)
+    shares = {"web": ("corpora/indexed", 0.6), "code": (Path("corpora/merged"), 0.4)}
+    loader = tdstream.loader(shares, **BY_NAME["mixture_plain"].arguments())
+    assert take(loader) == load(folder, "orders", "mixture_plain")["alone"]["epoch 0"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -158,6 +192,21 @@ def test_the_reference_order(folder: str, golden_copy: Path, monkeypatch: pytest
             assert (rows.numpy() == order[: len(rows)] * 17).all()
 
 
+@pytest.mark.parametrize(("folder", "case"), cases("states"))
+def test_stored_states_go_on_as_an_uninterrupted_run_does(folder: str, case: Case) -> None:
+    """What was recorded behind each state is what was recorded of a run from its beginning."""
+    order = load(folder, "orders", case.name)["alone"]
+    for stored in load(folder, "states", case.name):
+        if stored["options"] or (stored["num_workers"] and (case.live or case.by_samples)):
+            continue  # each worker reads a stream of its own
+        then = [item for item in stored["then"] if item != END]
+        epoch, begin = {"in epoch 0": (0, 7), "in epoch 1": (1, 5)}.get(stored["point"], (1, 0))
+        rest = [item for item in order[f"epoch {epoch}"][begin:] if item != END]
+        same = min(len(rest), len(then), order.get("length", COUNT) - begin)
+        assert same > 8
+        assert then[:same] == rest[:same], (stored["loader"], stored["num_workers"], stored["point"])
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_two_ranks_share_the_global_batches_of_one(folder: str) -> None:
     """Stored states of both ranks are equal; a text gives the same batches in memory, cached and on disk."""
@@ -189,7 +238,8 @@ def test_files_made_from_a_corpus_are_read_and_not_made_again(
     kept = [name for name in before if "/.tdstream/" in name]
     assert {Path(name).suffix for name in kept} == {".i8", ".i4", ".json", ".eos"}
     for name in (
-        "pack", "pack_unindexed", "document_unindexed", "pack_block", "part_pack", "pack_capacity", "mixture_pack",
+        "pack", "pack_unindexed", "document_unindexed", "pack_block", "part_pack", "pack_capacity",
+        "mixture_pack",
         "marks_legacy", "part_document", "cache", "cache_document",
     ):  # fmt: skip
         take(BY_NAME[name].loader())
