@@ -12,7 +12,7 @@ import pytest
 from helpers_corpus import write_corpus
 from helpers_text import train_tokenizer
 
-LONG_FILES = ("test_readme", "test_resume_demo", "test_loader_torchrun", "test_kills", "test_resume_kills")
+LONG_FILES = ("test_pages", "test_resume_demo", "test_loader_torchrun", "test_kills", "test_resume_kills")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
