@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
 from tdstream.cli import bench, inspect, locate, merge, prepare, state, verify
-from tdstream.core.errors import TdstreamError
+from tdstream.core.errors import TdstreamError, as_flag
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
             sys.stdout.flush()
             return code
     except TdstreamError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {error.spelled(as_flag)}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
         settle_in()
-    from tdstream.preparation.engine import kept_of, prepare_corpus  # noqa: PLC0415
+    from tdstream.preparation.engine import describe_kept, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
 
@@ -157,7 +157,9 @@ def run(arguments: argparse.Namespace) -> int:
         elif asked.task is not None and result.meta is None:
             print(f"When all have ended: tdstream merge {options.output_path}", file=sys.stderr)
     except KeyboardInterrupt:
-        print(f"Interrupted. {kept_of(options) or 'No unfinished corpus was left behind.'}", file=sys.stderr)
+        kept = describe_kept(options)
+        safe = f"{kept} are safe: start again with --resume to continue after them."
+        print(f"Interrupted. {safe if kept else 'No unfinished corpus was left.'}", file=sys.stderr)
         return 128 + signal.SIGINT
     return 0
 

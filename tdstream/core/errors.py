@@ -11,15 +11,77 @@ TdstreamError
 ├── TokenizerError (ValueError)           a tokenizer cannot be found or cannot do what is needed
 └── OutputError (OSError)                 the result cannot be written
 
-Each is also the built-in that a caller would expect, and takes one string: an exception of a loader's
-worker process reaches the trainer only if it can be rebuilt from its message alone.
+Each is also the built-in that a caller would expect, and can be made from its message alone: so it survives
+the way from a loader's worker to the trainer.
 """
 
 from __future__ import annotations
 
+import string
+from collections.abc import Callable
+
+Spelling = Callable[[str, str], str]
+"""Spells an option, given its name and what stands for its value: "" means that it is switched on."""
+
+
+def as_argument(name: str, value: str) -> str:
+    """Spell an option as a Python argument: resume=True, text_field=..."""
+    return f"{name}={value or True}"
+
+
+def as_flag(name: str, value: str) -> str:
+    """Spell an option as a flag: --resume, --text_field, --encoder auto or hf."""
+    words = value.replace('"', "").replace("...", "").strip()
+    return f"--{name} {words}" if words else f"--{name}"
+
 
 class TdstreamError(Exception):
-    """Anything that tdstream refuses or cannot do."""
+    """Anything that tdstream refuses or cannot do.
+
+    Args:
+        message: What was found, and what was expected.
+        hint: What to do. Names in braces are replaced: by one of `values`, else by the option of that name,
+            as Python spells it: "Pass {resume}." becomes "Pass resume=True.", "Use {text_field:...}."
+            becomes "Use text_field=....". The command line spells them as flags.
+        **values: What else the hint names.
+    """
+
+    def __init__(self, message: str = "", hint: str = "", **values: object) -> None:
+        self.message = message
+        self._hints: list[tuple[str, dict[str, object]]] = [(hint, values)] if hint else []
+        super().__init__(self.spelled(as_argument))
+
+    @property
+    def options(self) -> set[str]:
+        """The options that the hint names."""
+        return {
+            name
+            for hint, values in self._hints
+            for _, name, _, _ in string.Formatter().parse(hint)
+            if name and name not in values
+        }
+
+    def add_hint(self, hint: str, **values: object) -> None:
+        """Append to the hint."""
+        self._hints.append((hint, values))
+        self.spell(as_argument)
+
+    def spell(self, spelling: Spelling) -> None:
+        """Spell the options in this error's text in another way."""
+        self.args = (self.spelled(spelling),)
+
+    def spelled(self, spelling: Spelling) -> str:
+        """Return the whole message, its options spelled for whoever reads it."""
+        return " ".join([self.message, *(_filled(hint, values, spelling) for hint, values in self._hints)])
+
+
+def _filled(hint: str, values: dict[str, object], spelling: Spelling) -> str:
+    parts = []
+    for text, name, value, _ in string.Formatter().parse(hint):
+        parts.append(text)
+        if name:
+            parts.append(str(values[name]) if name in values else spelling(name, value or ""))
+    return "".join(parts)
 
 
 class ConfigError(TdstreamError, ValueError):

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tdstream.core.errors import ConfigError
+from tdstream.core.errors import ConfigError, TdstreamError, as_argument
 from tdstream.distributed.topology import Topology
 from tdstream.pipelines.source_kind import Text, is_path
-from tdstream.preparation.options import python_options
 from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.text.options import PrepareOptions, name_of
 from tdstream.text.tokenize import tokenize_with
@@ -55,7 +54,20 @@ def corpus_in_cache(source: Any, text: Text, cut: SampleSpec, cache_dir: Any, to
         num_proc=text.num_proc,
     )
     inputs = Inputs(source=None if named else source, tokenizer=None if known else text.tokenizer)
-    with Bar(visible=topology.dp_rank == 0) as bar, python_options(_OPTIONS):
-        return cached_corpus(
-            options, inputs, Path(cache_dir).absolute(), goes_first=topology.dp_rank == 0, observe=lambda: bar
-        )
+    try:
+        with Bar(visible=topology.dp_rank == 0) as bar:
+            return cached_corpus(
+                options,
+                inputs,
+                Path(cache_dir).absolute(),
+                goes_first=topology.dp_rank == 0,
+                observe=lambda: bar,
+            )
+    except TdstreamError as error:
+        error.spell(_as_argument)
+        raise
+
+
+def _as_argument(name: str, value: str) -> str:
+    """Spell an option; one that `build` does not have is an argument of `tdstream.prepare`."""
+    return as_argument(name, value) + ("" if name in _OPTIONS else " to tdstream.prepare")

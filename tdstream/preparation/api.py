@@ -8,7 +8,7 @@ from typing import Any
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
-from tdstream.preparation.options import check_place, python_options
+from tdstream.preparation.options import check_place
 from tdstream.preparation.result import PrepareResult
 from tdstream.text.options import PrepareOptions, name_of
 
@@ -71,14 +71,13 @@ def prepare(
         tokenizer=os.fspath(tokenizer) if known else name_of(tokenizer),
         output_path=Path(output_path),
     )
-    with python_options():
-        check_place(asked)
+    check_place(asked)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     from tdstream.preparation.engine import Inputs, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
 
     inputs = Inputs(source=None if named else source, tokenizer=None if known else tokenizer)
-    with Bar(visible=progress) as bar, python_options():
+    with Bar(visible=progress) as bar:
         return prepare_corpus(asked, bar, inputs)
 
 

@@ -89,8 +89,8 @@ def _prepare(options: PrepareOptions, inputs: Inputs, observer: Observer) -> Non
         try:
             prepare_corpus(options, observer, inputs)
         except TdstreamError as error:
-            if "--overwrite" in str(error):  # nobody but this function chose the place
-                error.args = (f"{error} Here: remove {options.output_path}.",)
+            if "overwrite" in error.options:  # the caller did not choose the place
+                error.add_hint("Here: remove {place}.", place=options.output_path)
             raise
 
 

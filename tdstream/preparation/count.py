@@ -22,7 +22,6 @@ from tdstream.corpus.meta import CorpusMeta
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.engine import Inputs
 from tdstream.preparation.identity import identity_of
-from tdstream.preparation.options import python_options
 from tdstream.preparation.result import Counts, Observer
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.schedule.sample_spec import SampleSpec
@@ -258,7 +257,7 @@ def count(
     inputs = Inputs(source=None if named else source, tokenizer=None if known else tokenizer)
     directory = None if cache_dir is None else Path(cache_dir)
     visible = progress and resolve_topology().dp_rank == 0
-    with Bar(visible=visible, desc="Counting") as bar, python_options():
+    with Bar(visible=visible, desc="Counting") as bar:
         found = count_text(asked, inputs, windows, directory, bar)
     counted, samples = found.counts, found.windows
     if windows is None and seq_len is not None:

@@ -102,26 +102,19 @@ def prepare_corpus(
         with choosing(tokenizer, options.encoder) as chosen, _opened(options, inputs) as source:
             return _prepare(options, inputs, plan, base, chosen, source, observer or Nobody())
     except TdstreamError as error:
-        kept = kept_of(options)
-        raise (type(error)(f"{error} {kept}") if kept else error) from error.__cause__
+        kept = describe_kept(options)
+        if kept:
+            error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
+        raise
 
 
-def kept_of(options: PrepareOptions) -> str:
-    """Return a sentence about what a later start can go on with; empty if there is nothing.
-
-    Args:
-        options: What was asked for.
-    """
+def describe_kept(options: PrepareOptions) -> str:
+    """Return the documents and tokens that a later start can continue after, in words; empty if none."""
     try:
         record = unfinished(options.output_path, options.task)
     except TdstreamError:
         return ""
-    if record is None:
-        return ""
-    return (
-        f"{record.num_documents:,} documents, {record.num_tokens:,} tokens are safe: start again with "
-        f"--resume to go on behind them."
-    )
+    return "" if record is None else f"{record.num_documents:,} documents, {record.num_tokens:,} tokens"
 
 
 def _opened(options: PrepareOptions, inputs: Inputs) -> TextSource:
@@ -195,8 +188,8 @@ def _check_skipping(options: PrepareOptions, ledger: Ledger) -> None:
     if ledger.counts.skipped and not options.skip_bad:
         raise ConfigError(
             f"The unfinished preparation in {options.output_path} skipped {ledger.counts.skipped:,} bad "
-            f"records, but skip_bad is off now. Resume it with --skip_bad, or pass --overwrite without "
-            f"--resume."
+            f"records, but skip_bad is off now.",
+            "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
         )
 
 

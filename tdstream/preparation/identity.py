@@ -232,7 +232,7 @@ def appended_before(
     if base is None or not how:
         return None
     if not options.resume:
-        raise ConfigError(f"{how}, and would be in it twice. With --resume nothing is done.")
+        raise ConfigError(f"{how}, and would be in it twice.", "With {resume} nothing is done.")
     counts = Counts(documents=max(base.num_documents, 0), tokens=base.total_tokens)
     return PrepareResult(
         output_path=options.output_path, counts=counts, meta=base, seconds=0.0, was_complete=True
@@ -278,7 +278,8 @@ def complete_result(options: PrepareOptions, plan: CorpusMeta, given: Any = None
     if before != now:
         raise OutputError(
             f"{options.output_path} holds a complete corpus that was prepared otherwise: "
-            f"{'; '.join(changed(before, now))}. Pass --overwrite to replace it, or choose another place."
+            f"{'; '.join(changed(before, now))}.",
+            "Pass {overwrite} to replace it, or choose another place.",
         )
     _check_documents(options, plan, meta, given)
     counts = Counts(documents=max(meta.num_documents, 0), tokens=meta.total_tokens)
@@ -312,6 +313,7 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
     if names:
         raise OutputError(
             f"{options.output_path} holds a complete corpus that was made from another source or with other "
-            f"options: {', '.join(names)} changed. Pass --append to write these documents behind those, "
-            f"--overwrite to replace them, or choose another place."
+            f"options: {', '.join(names)} changed.",
+            "Pass {append} to write these documents after those, {overwrite} to replace them, or choose "
+            "another place.",
         )

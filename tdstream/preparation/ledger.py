@@ -16,6 +16,8 @@ from tdstream.preparation.result import Counts, DocumentCounts, count
 from tdstream.text.segments import Place
 from tdstream.writing.journal import JournalEntry, joined_encoders
 
+_BEGIN_AGAIN = "Pass {overwrite} without {resume} to begin again."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBlock:
@@ -77,14 +79,12 @@ class Ledger:
                 ledger._partial = int(note["partial"])
                 num_tokens += entry.chunk.tokens
         except (KeyError, TypeError, ValueError) as error:
-            raise CorpusError(
-                f"The journal lacks or misstates {error}. Pass --overwrite without --resume to begin again."
-            ) from None
+            raise CorpusError(f"The journal lacks or misstates {error}.", _BEGIN_AGAIN) from None
         if num_tokens != ledger.counts.tokens + ledger._partial:
             raise CorpusError(
                 f"The journal promises {num_tokens:,} tokens in its chunks, its documents add up to "
-                f"{ledger.counts.tokens + ledger._partial:,}. Pass --overwrite without --resume to begin "
-                f"again."
+                f"{ledger.counts.tokens + ledger._partial:,}.",
+                _BEGIN_AGAIN,
             )
         return ledger
 
@@ -101,7 +101,8 @@ class Ledger:
         if self._partial > first:
             raise CorpusError(
                 f"The document to go on with has {first:,} tokens, but {self._partial:,} of it were written. "
-                f"The dataset has changed; pass --overwrite without --resume to begin again."
+                f"The dataset has changed.",
+                _BEGIN_AGAIN,
             )
         return block.ids[self._partial :], block.documents.ends - self._partial
 

@@ -70,8 +70,8 @@ def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:
             named = ", ".join(map(str, dead))
             raise OutputError(
                 f"Of {num_tasks} tasks, these have ended or never begun, and their shares are missing in "
-                f"{output}: {named} (no sign of life for {patience_s:g} s). Start again with --resume: the "
-                f"others have nothing to do again."
+                f"{output}: {named} (no sign of life for {patience_s:g} s).",
+                "Start again with {resume}: the others have nothing to do again.",
             )
         time.sleep(_PAUSE_S)
 

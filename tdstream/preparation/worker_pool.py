@@ -54,14 +54,6 @@ class Orders:
     eos_token_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error in a worker, for the process that it works for."""
-
-    kind: type[TdstreamError]
-    message: str
-
-
 def serve(descriptor: int) -> None:
     """Answer every list of texts with its `Tokens`, until there are no more.
 
@@ -85,9 +77,9 @@ def _serve(connection: Connection[Any, Any]) -> None:
             encoder = encoder or _encoder(orders)
             answer: object = tokenize(encoder, texts, orders.eos_token_id)
         except TdstreamError as error:
-            answer = Failure(type(error), str(error))
+            answer = error
         except Exception as error:  # It raises whatever the tokenizer raises.
-            answer = Failure(TdstreamError, f"The tokenizer failed: {in_one_line(error)}.")
+            answer = TdstreamError(f"The tokenizer failed: {in_one_line(error)}.")
         connection.send(answer)
 
 
@@ -142,8 +134,8 @@ class EncoderProcess:
                 f"A worker process ({self.process.pid}) ended {self._how()}. Nothing that it was given is "
                 f"lost; use fewer processes or a smaller batch_size if memory ran out."
             ) from None
-        if isinstance(answer, Failure):
-            raise answer.kind(answer.message)
+        if isinstance(answer, TdstreamError):
+            raise answer
         return answer
 
     def _how(self) -> str:

@@ -163,7 +163,7 @@ class TextSource:
         faults = [_fault(value) for value in values]
         if not self._options.skip_bad:
             bad = next(number for number, fault in enumerate(faults) if fault)
-            raise SourceError(self._letter(self._num_records + bad, faults[bad], table.slice(bad, 1)))
+            raise self._no_text(self._num_records + bad, faults[bad], table.slice(bad, 1))
         rows = np.flatnonzero([not fault for fault in faults])
         texts = [values[row] for row in rows]
         sizes = np.array([len(text.encode()) for text in texts], np.int64)
@@ -173,15 +173,15 @@ class TextSource:
         task = self._options.task
         return "" if task is None else f" in the share of task {task}"
 
-    def _letter(self, record: int, fault: str, row: Table) -> str:
+    def _no_text(self, record: int, fault: str, row: Table) -> SourceError:
         others = row.filled()
         if len(others) <= 1 and self.facts.columns is not None:  # Only the text was read.
             others = self.facts.columns
         named = listed(name for name in others if name != self._options.text_field)
-        return (
+        return SourceError(
             f"Record {record:,} (counted from 0{self._whose()}) of {self._options.dataset!r} has no text in "
-            f"{self._options.text_field!r}: {fault}. Its other fields: {named}. "
-            f"Repair it, or pass --skip_bad to leave such records out."
+            f"{self._options.text_field!r}: {fault}. Its other fields: {named}.",
+            "Repair it, or pass {skip_bad} to leave such records out.",
         )
 
 
@@ -194,7 +194,7 @@ def missing_field(missing: list[str], names: str) -> SourceError:
     """
     named = " and ".join(map(repr, missing))
     return SourceError(
-        f"The records have no field {named}; their fields are: {names}. Name one with --text_field."
+        f"The records have no field {named}; their fields are: {names}.", "Name one with {text_field:...}."
     )
 
 

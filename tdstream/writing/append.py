@@ -29,7 +29,9 @@ def check_base(output: Path) -> CorpusMeta:
     """
     path = output / META_FILE
     if not path.exists():
-        raise OutputError(f"{output} holds no complete corpus to append to. Leave --append out to make one.")
+        raise OutputError(
+            f"{output} holds no complete corpus to append to.", "Leave {append} out to make one."
+        )
     check_staged(output)
     meta = read_meta(path)
     if meta.holdout.get("part") == "val":

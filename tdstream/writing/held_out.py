@@ -139,8 +139,8 @@ def read_val(output: Path) -> CorpusMeta:
     path = output / VAL_DIR / META_FILE
     if not path.exists():
         raise CorpusError(
-            f"The documents that were held out of {output} are gone: there is no {path}. Put them back, or "
-            f"pass --overwrite to prepare both again."
+            f"The documents that were held out of {output} are gone: there is no {path}.",
+            "Put them back, or pass {overwrite} to prepare both again.",
         )
     return read_meta(path)
 
@@ -156,6 +156,6 @@ def check_not_empty(meta: CorpusMeta) -> None:
     """
     if not meta.chunks:
         raise CorpusError(
-            f"No document was held out, and a corpus holds at least one ({meta.holdout}). Hold out more, "
-            f"or none, and pass --overwrite without --resume to begin again."
+            f"No document was held out, and a corpus holds at least one ({meta.holdout}).",
+            "Hold out more, or none, and pass {overwrite} without {resume} to begin again.",
         )

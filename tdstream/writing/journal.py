@@ -256,8 +256,8 @@ def _check_version(path: Path, header: dict[str, Any]) -> None:
         raise _damaged(path, "it does not begin with its version")
     if version > JOURNAL_VERSION:
         raise CorpusError(
-            f"{path} has version {version}, this tdstream reads up to {JOURNAL_VERSION}. Install a newer "
-            f"tdstream to go on, or pass --overwrite to begin again."
+            f"{path} has version {version}, this tdstream reads up to {JOURNAL_VERSION}.",
+            "Install a newer tdstream to continue, or pass {overwrite} to begin again.",
         )
 
 
@@ -271,7 +271,7 @@ def _record(lines: list[dict[str, Any]], num_bytes: int) -> Record:
 
 
 def _damaged(path: Path, what: str) -> CorpusError:
-    return CorpusError(f"{path} is damaged: {what}. Pass --overwrite to begin again.")
+    return CorpusError(f"{path} is damaged: {what}.", "Pass {overwrite} to begin again.")
 
 
 def meta_of(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
@@ -347,6 +347,6 @@ def check_shards(directory: Path, entries: list[JournalEntry], width: int) -> No
         if size != promised:
             found = f"has {size:,} bytes" if size >= 0 else "is gone"
             raise CorpusError(
-                f"{path} {found}, but the journal promises {promised:,} bytes. "
-                f"Bring it back, or pass --overwrite without --resume to begin again."
+                f"{path} {found}, but the journal promises {promised:,} bytes.",
+                "Bring it back, or pass {overwrite} without {resume} to begin again.",
             )

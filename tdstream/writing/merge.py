@@ -55,7 +55,9 @@ def merge_tasks(output: Path, *, overwrite: bool = False) -> Merged:
     """
     staging = output / STAGING_DIR
     if not staging.is_dir():
-        raise CorpusError(f"{output} holds no shares of tasks to put together. Prepare with --task first.")
+        raise CorpusError(
+            f"{output} holds no shares of tasks to put together.", "Prepare with {task:...} first."
+        )
     with explain_os_errors(output):
         lock = take_lock(staging, output)
         try:
@@ -79,7 +81,9 @@ def _records(output: Path) -> list[Record]:
     }
     known = {task: record for task, record in found.items() if record is not None}
     if not known:
-        raise CorpusError(f"{output} holds no shares of tasks to put together. Prepare with --task first.")
+        raise CorpusError(
+            f"{output} holds no shares of tasks to put together.", "Prepare with {task:...} first."
+        )
     first = known[min(known)]
     num_tasks = int(first.identity.get("num_tasks") or 0)
     for task, record in known.items():
@@ -93,8 +97,8 @@ def _records(output: Path) -> list[Record]:
     if missing:
         named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         raise CorpusError(
-            f"{output} lacks the shares of {len(missing)} of {num_tasks} tasks: {named}. "
-            f"Start those with --resume, then merge again; the others need not run again."
+            f"{output} lacks the shares of {len(missing)} of {num_tasks} tasks: {named}.",
+            "Start those with {resume}, then merge again; the others need not run again.",
         )
     return [known[task] for task in range(num_tasks)]
 
@@ -103,8 +107,8 @@ def _check_kin(output: Path, task: int, record: Record, expected: dict[str, Any]
     differences = changed(expected, record.identity)
     if differences:
         raise CorpusError(
-            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(differences)}. "
-            f"Prepare that task again, with the flags of the others and --overwrite."
+            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(differences)}.",
+            "Prepare that task again, with the options of the others and {overwrite}.",
         )
 
 

@@ -76,8 +76,8 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
     entries = sorted(path for path in output.iterdir() if path.name != STAGING_DIR)
     if entries and not overwrite:
         raise OutputError(
-            f"{output} is not empty (it holds {_named(entries)}). Pass --overwrite to replace a corpus "
-            f"that lies there, or choose another output path; nothing was changed."
+            f"{output} is not empty (it holds {_named(entries)}).",
+            "Pass {overwrite} to replace a corpus there, or choose another output path; nothing was changed.",
         )
     _refuse(output, [path for path in entries if not _is_ours(path) and not _is_our_val(path)])
     check_staged(output)

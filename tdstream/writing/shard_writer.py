@@ -56,7 +56,8 @@ class ChunkFile:
             if not content:
                 raise CorpusError(
                     f"{self._temporary} has {num_bytes - left:,} bytes, but the journal promises "
-                    f"{num_bytes:,}. Pass --overwrite without --resume to begin again."
+                    f"{num_bytes:,}.",
+                    "Pass {overwrite} without {resume} to begin again.",
                 )
             self._hash.update(content)
             left -= len(content)
@@ -294,7 +295,8 @@ class ShardWriter:
             if self.entries and self.entries[-1].chunk.tokens != size:
                 raise CorpusError(
                     f"{self._directory} was complete up to its last, shorter chunk, and now there is "
-                    f"more to write: the dataset has grown. Begin again with --overwrite."
+                    f"more to write: the dataset has grown.",
+                    "Begin again with {overwrite}.",
                 )
             indices = (entry.index.documents for entry in self.entries if entry.index is not None)
             room = size * self._dtype.itemsize + max(indices, default=0) * ENDS_DTYPE.itemsize

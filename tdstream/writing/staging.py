@@ -84,8 +84,9 @@ def check_unfinished(
     staging = output / STAGING_DIR
     if task is None and any(TASK_PATTERN.fullmatch(path.name) for path in _entries(staging)):
         raise OutputError(
-            f"{output} holds the unfinished preparation of several tasks. Start those again with --resume, "
-            f"put their shards together with tdstream merge, or pass --overwrite to begin again."
+            f"{output} holds the unfinished preparation of several tasks.",
+            "Start those again with {resume}, put their shards together with tdstream merge, or pass "
+            "{overwrite} to begin again.",
         )
     if task is not None and unfinished(output) is not None:
         raise OutputError(
@@ -94,22 +95,26 @@ def check_unfinished(
         )
     record = unfinished(output, task)
     if record is not None and append is not bool(record.identity.get("append")):
-        kind, flag = ("makes a new corpus", "without") if append else ("appends", "with")
+        kind, with_or_without = ("makes a new corpus", "without") if append else ("appends", "with")
         raise OutputError(
-            f"{output} holds an unfinished preparation that {kind}. Go on with it {flag} --append and with "
-            f"--resume, or remove {staging} to begin again; nothing was changed."
+            f"{output} holds an unfinished preparation that {kind}.",
+            "Resume it {with_or_without} {append} and with {resume}, or remove {staging} to begin again; "
+            "nothing was changed.",
+            with_or_without=with_or_without,
+            staging=staging,
         )
     if record is not None and append and not resume:
         raise OutputError(
             f"{output} holds documents that were being appended: {record.num_documents:,} documents, "
-            f"{record.num_tokens:,} tokens are safe. Pass --resume to go on, or remove {staging} to begin "
-            f"again; nothing was changed."
+            f"{record.num_tokens:,} tokens are safe.",
+            "Pass {resume} to continue, or remove {staging} to begin again; nothing was changed.",
+            staging=staging,
         )
     if record is not None and not resume:
         raise OutputError(
             f"{output} holds an unfinished preparation: {record.num_documents:,} documents, "
-            f"{record.num_tokens:,} tokens are safe. Pass --resume to go on with it, or --overwrite to begin "
-            f"again; nothing was changed."
+            f"{record.num_tokens:,} tokens are safe.",
+            "Pass {resume} to continue it, or {overwrite} to begin again; nothing was changed.",
         )
 
 
@@ -145,7 +150,7 @@ def check_output(
             check_parent(output)
             return
         if append and not output.is_dir():
-            raise OutputError(f"{output} is no directory with a corpus to append to. Leave --append out.")
+            raise OutputError(f"{output} is no directory with a corpus to append to.", "Leave {append} out.")
         if not output.is_dir():
             raise OutputError(f"{output} is a file, not a directory. Choose another output path.")
         if not os.access(output, os.W_OK | os.X_OK):

@@ -236,6 +236,6 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> No
     differences = changed(before, now)
     if differences:
         raise ConfigError(
-            f"The unfinished preparation in {output} was begun otherwise: {'; '.join(differences)}. "
-            f"Resume it with what it was begun with, or pass --overwrite without --resume to begin again."
+            f"The unfinished preparation in {output} was begun otherwise: {'; '.join(differences)}.",
+            "Resume it with what it was begun with, or pass {overwrite} without {resume} to begin again.",
         )

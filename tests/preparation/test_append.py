@@ -272,14 +272,14 @@ class TestHistory:
         stopped(append=True)
         with pytest.raises(OutputError, match=r"were being appended: \d+ documents, 200 tokens are safe"):
             prepare(append=True)
-        with pytest.raises(OutputError, match=r"preparation that appends. Go on with it with --append"):
+        with pytest.raises(OutputError, match=r"preparation that appends. Resume it with append=True"):
             prepare(resume=True)
         prepare(append=True, resume=True)
         check(tmp_path / "out", tokenizer_dir, before, [*OLD, *NEW])
 
         prepare("other")
         stopped("other", overwrite=True)
-        with pytest.raises(OutputError, match=r"that makes a new corpus. Go on with it without --append"):
+        with pytest.raises(OutputError, match=r"that makes a new corpus. Resume it without append=True"):
             prepare("other", append=True, resume=True)
 
     def test_the_corpus_has_changed(self, tmp_path: Path, prepare: Prepare, stopped: Any) -> None:

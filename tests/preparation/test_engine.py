@@ -476,7 +476,7 @@ class TestRefusals:
         path.write_text("\n".join(map(json.dumps, rows)) if text_type == "jsonl" else json.dumps(rows))
         with pytest.raises(
             SourceError,
-            match=rf"^Record 2 .*has no text in 'text': {fault}. Its other fields: id\. .*--skip_bad",
+            match=rf"^Record 2 .*has no text in 'text': {fault}. Its other fields: id\. .*skip_bad=True",
         ):
             prepare(path, batch_size=2)
         assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
 from tdstream.preparation import worker_pool as worker
 from tdstream.preparation.worker_pool import Orders
-from tdstream.text import records as runs
+from tdstream.text import segments as runs
 from tdstream.text.batches import TextSource
 from tdstream.writing.merge import merge_tasks
 

@@ -217,7 +217,7 @@ class TestRefusals:
         documents = sum(line["note"]["documents"] for line in journal)
         with pytest.raises(
             OutputError,
-            match=rf"unfinished .*: {documents} documents, {tokens:,} tokens are safe. Pass --resume",
+            match=rf"unfinished .*: {documents} documents, {tokens:,} tokens are safe. Pass resume=True",
         ):
             prepare()
         assert files_of(begun) == before
@@ -282,7 +282,7 @@ class TestRefusals:
         lines[line - 1] = "?"
         journal.write_text("\n".join(lines))
         with pytest.raises(
-            CorpusError, match=rf"is damaged: line {line} is no JSON object. Pass --overwrite"
+            CorpusError, match=rf"is damaged: line {line} is no JSON object. Pass overwrite=True"
         ):
             prepare(resume=True)
 

@@ -160,7 +160,7 @@ class TestResume:
             with pytest.raises(KeyboardInterrupt):
                 prepare(task=1, num_tasks=2)
         with pytest.raises(
-            CorpusError, match=r"lacks the shares of 1 of 2 tasks: 1. Start those with --resume"
+            CorpusError, match=r"lacks the shares of 1 of 2 tasks: 1. Start those with resume=True"
         ):
             merge_tasks(tmp_path / "out")
         with pytest.raises(

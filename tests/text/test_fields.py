@@ -1,4 +1,4 @@
-"""The text of a record is found where --text_field says: in a field, inside of one, or in several."""
+"""The text of a record is found where text_field says: in a field, inside of one, or in several."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class TestRefusals:
             prepare(READERS[kind](tmp_path, GOOD), text_field="titel,text,meta.x")
         assert str(caught.value) == (
             f"The records have no field 'titel' and 'meta.x'; their fields are: {fields}. "
-            f"Name one with --text_field."
+            f"Name one with text_field=...."
         )
         assert not (tmp_path / "out").exists()
 

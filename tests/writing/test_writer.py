@@ -196,7 +196,7 @@ class TestOutputDirectory:
     def test_a_used_one_is_not(self, tmp_path: Path, checked_by: Callable[..., Any]) -> None:
         """A directory that holds anything is refused, saying what it holds and what to do."""
         (tmp_path / "notes.txt").write_text("mine")
-        with pytest.raises(OutputError, match=r"is not empty .it holds notes.txt.. Pass --overwrite"):
+        with pytest.raises(OutputError, match=r"is not empty .it holds notes.txt.. Pass overwrite=True"):
             checked_by(tmp_path, overwrite=False)
         assert contents(tmp_path) == {"notes.txt": b"mine"}
 

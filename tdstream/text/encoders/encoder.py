@@ -17,6 +17,9 @@ from tdstream.core.errors import ConfigError, TokenizerError
 from tdstream.text.network import in_one_line
 from tdstream.text.read_ahead import Ahead
 
+EXACT_ENCODERS = 'Use {encoder:"auto" or "hf"}.'
+"""The hint where a fast encoder does not serve."""
+
 _PROBES = [
     "",
     " ",
@@ -244,6 +247,6 @@ def load_fast(name: str, content: str) -> Encoder:
             encoder: Encoder = kinds[name](content)
     except EncoderFailedError as failure:
         raise TokenizerError(
-            f"Encoder {name!r} cannot load this tokenizer ({failure}). Use --encoder auto or hf."
+            f"Encoder {name!r} cannot load this tokenizer ({failure}).", EXACT_ENCODERS
         ) from failure
     return encoder

@@ -15,7 +15,7 @@ import tokenizers
 
 from tdstream.core.errors import ConfigError, TokenizerError
 from tdstream.text.encoders import encoder as encoder_fast
-from tdstream.text.encoders.encoder import Encoder, HfEncoder
+from tdstream.text.encoders.encoder import EXACT_ENCODERS, Encoder, HfEncoder
 from tdstream.text.encoders.proof import (
     PROOF_VERSION,
     BackendEncoder,
@@ -105,7 +105,8 @@ def _fast_encoder(tokenizer: Any, oracle: HfEncoder, name: str, *, prove: bool =
     if oracle.backend is None:
         raise TokenizerError(
             f"Encoder {name!r} cannot stand in for this tokenizer: {type(tokenizer).__name__} does more than "
-            f"its backend, or has none. Use --encoder auto or hf."
+            f"its backend, or has none.",
+            EXACT_ENCODERS,
         )
     content = oracle.backend.to_str()
     key = _key(name, version, content, oracle.backend)
@@ -142,7 +143,7 @@ def _key(name: str, version: str, content: str, backend: Any) -> VerdictKey:
 def _check_exact(name: str, verdict: Verdict) -> None:
     if not verdict.ok:
         raise TokenizerError(
-            f"Encoder {name!r} is not exact for this tokenizer: {verdict.why}. Use --encoder auto or hf."
+            f"Encoder {name!r} is not exact for this tokenizer: {verdict.why}.", EXACT_ENCODERS
         )
 
 

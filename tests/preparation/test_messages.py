@@ -8,31 +8,8 @@ import pytest
 
 import tdstream
 from tdstream.core.errors import OutputError, SourceError
-from tdstream.preparation.options import spelled
 
 RECORDS = [{"text": "a"}, {"text": None}]
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("Pass --skip_bad.", "Pass skip_bad=True."),
-        ("with --text_field.", "with text_field=...."),
-        ("Use --encoder auto or hf.", 'Use encoder="auto" or "hf".'),
-        ("--overwrite without --resume", "overwrite=True without resume=True"),
-        ("data/my--resume and --unknown stay", "data/my--resume and --unknown stay"),
-    ],
-)
-def test_flags_become_options(message, expected):
-    """Switches are True, others take a value; names of files and what is no flag stay."""
-    assert spelled(message) == expected
-
-
-def test_options_that_build_has_not_are_those_of_prepare():
-    """It has text_field, and cannot leave bad records out."""
-    known = ("text_field",)
-    assert spelled("pass --skip_bad to go on", known) == "pass skip_bad=True to tdstream.prepare to go on"
-    assert spelled("Name one with --text_field.", known) == "Name one with text_field=...."
 
 
 def test_no_message_of_a_python_call_has_a_flag(tokenizer_dir, tmp_path):
