@@ -159,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         kept = describe_kept(options)
         safe = f"{kept} are safe: start again with --resume to continue after them."
-        print(f"Interrupted. {safe if kept else 'No unfinished corpus was left.'}", file=sys.stderr)
+        print(f"Interrupted. {safe if kept else 'No unfinished corpus was left behind.'}", file=sys.stderr)
         return 128 + signal.SIGINT
     return 0
 
