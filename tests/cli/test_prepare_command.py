@@ -224,7 +224,7 @@ class TestMain:
             assert main(arguments) == 130
         safe = "1 documents, 2 tokens are safe"
         assert (
-            f"Interrupted. {safe}: start again with --resume to go on behind them." in capsys.readouterr().err
+            f"Interrupted. {safe}: start again with --resume to continue after them." in capsys.readouterr().err
         )
         assert main(arguments) == 1
         assert f"holds an unfinished preparation: {safe}. Pass --resume" in capsys.readouterr().err
