@@ -223,9 +223,8 @@ class TestMain:
             patch.setattr(CorpusWriter, "append", interrupted)
             assert main(arguments) == 130
         safe = "1 documents, 2 tokens are safe"
-        assert (
-            f"Interrupted. {safe}: start again with --resume to continue after them." in capsys.readouterr().err
-        )
+        said = capsys.readouterr().err
+        assert f"Interrupted. {safe}: start again with --resume to continue after them." in said
         assert main(arguments) == 1
         assert f"holds an unfinished preparation: {safe}. Pass --resume" in capsys.readouterr().err
 

