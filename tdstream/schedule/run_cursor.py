@@ -135,7 +135,7 @@ class RunCursor:
 
     def resume(self) -> tuple[int, int]:
         """Go on with the running pass, behind batches left out; what was chosen is for the next one."""
-        self._held = False
+        self._held, self._running = False, True
         return self._place
 
     def hand_out(self) -> None:
