@@ -353,7 +353,7 @@ def test_stopped(stopped: Stopped, number: signal.Signals) -> None:
     assert code == ENDINGS[number]
     assert "Traceback" not in said
     assert ("\nInterrupted. " in said) is (number == signal.SIGINT)
-    assert (" tokens are safe: start again with --resume to go on" in said) is (number == signal.SIGINT)
+    assert (" tokens are safe: start again with --resume to continue" in said) is (number == signal.SIGINT)
     assert json.loads((output / "meta.json").read_text())["total_tokens"] == 3
     assert corpus_bytes(output) == b"\1\0\2\0\3\0"
     assert sorted(path.name for path in output.iterdir()) == [
