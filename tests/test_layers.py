@@ -27,7 +27,7 @@ FLOORS = (  # each room imports only from rooms above it
     ("cli", "compat"),
     ("__main__",),
 )
-SHARED_BY_NODES = {"base", "batch", "document_fields", "lookahead"}
+SHARED_BY_NODES = {"base", "batch", "document_fields", "rows"}
 HEAVY = {"datasets": {"text"}, "transformers": {"text"}, "pyarrow": {"text"}}
 
 

@@ -176,7 +176,7 @@ def count_windows(
     for first in range(*documents, block * _BLOCKS):
         last = min(first + block * _BLOCKS, documents[1])
         lengths = np.diff(ends.between(first, last), prepend=ends.at(np.array([first - 1])))
-        windows = windows_of(ends, cut, lengths, np.arange(first, last))
+        windows = count_document_windows(ends, cut, lengths, np.arange(first, last))
         kept = windows > 0
         dropped_documents += int(len(kept) - kept.sum())
         dropped_tokens += int(lengths.sum() - cut.held(lengths[kept]).sum())
@@ -188,7 +188,7 @@ def count_windows(
     return numbers
 
 
-def windows_of(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
+def count_document_windows(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
     """Return how many windows documents have, by their tokens and their numbers, any shape."""
     text = lengths - (numbers < ends.num_ends)  # without the end-of-text token, if there is one
     return np.where(cut.is_kept(text), cut.count(lengths), 0)

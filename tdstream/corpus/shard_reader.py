@@ -99,6 +99,9 @@ MAX_OPEN_MAPS = 128
 """Each holds a file descriptor, of which a process may have only 1,024."""
 
 
+_MANY_ROWS = 32  # from so many on, looking for one shard that holds all costs less than it saves
+
+
 class Mapped(NamedTuple):
     """A mapped shard."""
 
@@ -156,7 +159,7 @@ class ShardMaps:
         self._directory, self._files = directory, files
         self._maps = OpenMaps()
 
-    def shard_of(self, place: int) -> int:
+    def find_shard(self, place: int) -> int:
         """Return the number of the shard that holds the token at a place of the stream."""
         return bisect_right(self.offsets, place) - 1
 
@@ -173,7 +176,11 @@ class ShardMaps:
         return self._mapped(shard).tokens
 
     def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
-        """Return a copy of stretches of one length, [n, length], by their first tokens' places, [n]."""
+        """Return a copy of the `length` tokens from each start [n], [n, length]."""
+        if len(starts) >= _MANY_ROWS:
+            shard = self._find_shard_of_all(starts, length)
+            if shard is not None:
+                return self._gather(shard, starts, length)
         size, shards = self.dtype.itemsize, np.searchsorted(self._borders, starts, side="right") - 1
         firsts, wanted = (starts - self._borders[shards]) * size, length * size
         numbers = shards.tolist()
@@ -181,12 +188,28 @@ class ShardMaps:
         pairs = zip(numbers, firsts.tolist(), strict=True)
         pieces = [views[shard][first : first + wanted] for shard, first in pairs]
         together = bytearray().join(pieces)
-        if len(together) < len(pieces) * wanted:  # some go on in the next shard
+        if len(together) < len(pieces) * wanted:  # some continue in the next shard
             for row, piece in enumerate(pieces):
                 if len(piece) < wanted:
                     pieces[row] = np.concatenate(self._pieces(int(starts[row]), length)).view(np.uint8).data
             together = bytearray().join(pieces)
         rows: Tokens = np.ndarray((len(starts), length), self.dtype, together)
+        return rows
+
+    def _find_shard_of_all(self, starts: NDArray[np.int64], length: int) -> int | None:
+        """Return the shard that holds all rows whole, if there is one."""
+        shard = self.find_shard(int(starts[0]))
+        first, after = self.offsets[shard : shard + 2]
+        if not first <= starts[-1] < after:
+            return None  # the usual case with many shards, found without looking at the other rows
+        return shard if first <= starts.min() and starts.max() + length <= after else None
+
+    def _gather(self, shard: int, starts: NDArray[np.int64], length: int) -> Tokens:
+        """Return rows of one shard in one call of numpy, from a view of all its windows, which overlap."""
+        tokens, step = self.map(shard), self.dtype.itemsize
+        shape = (len(tokens) - length + 1, length)
+        windows: Tokens = np.ndarray(shape, tokens.dtype, tokens, strides=(step, step))
+        rows: Tokens = windows[starts - self.offsets[shard]]
         return rows
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
@@ -198,7 +221,7 @@ class ShardMaps:
         """
         found, offsets = [], self.offsets
         first = after = 0  # of the shard that was read last: often the next stretch lies there, too
-        for start, length in zip(starts, lengths, strict=False):
+        for start, length in zip(starts, lengths, strict=True):
             if not first <= start < after:
                 shard = bisect_right(offsets, start) - 1
                 first, after = offsets[shard], offsets[shard + 1]

@@ -43,7 +43,7 @@ def mixture_stats(journey: RunCursor, pipeline: Pipeline) -> dict[str, dict[str,
     """
     if pipeline.mixture is None:
         raise ConfigError("mixture_stats() counts the sources of a mixture, and this is one source.")
-    plan = pipeline.mixture.plan
+    plan = pipeline.mixture.mixture_plan
     samples, epochs = _given(journey, plan.schedule), _used(plan.schedule, *journey.place)
     epochs //= plan.schedule.sizes
     return {

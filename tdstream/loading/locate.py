@@ -16,7 +16,7 @@ import numpy as np
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StateError
 from tdstream.loading.portable_state import legs_of, open_portable
-from tdstream.nodes.base import Stretched
+from tdstream.nodes.base import ReaderNode
 from tdstream.nodes.shard_source import expanded_sizes
 from tdstream.schedule.mixture_plan import MixturePlan
 from tdstream.schedule.mixture_schedule import Ints
@@ -68,7 +68,7 @@ def by_stride(reader: dict[str, Any], shards: Mapping[str, Shards] | None) -> Pl
 def by_documents(
     reader: dict[str, Any],
     shards: Mapping[str, Shards],
-    readers: Mapping[str, Stretched] | None,
+    readers: Mapping[str, ReaderNode] | None,
     *,
     nameable: bool = True,
 ) -> Place:
@@ -212,7 +212,7 @@ def locate_step(
     step: int,
     rank: int | None = None,
     shards: Mapping[str, Shards] | None = None,
-    readers: Mapping[str, Stretched] | None = None,
+    readers: Mapping[str, ReaderNode] | None = None,
 ) -> Located:
     """Return what a step had, or will have.
 

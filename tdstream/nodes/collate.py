@@ -12,9 +12,10 @@ from torch import Tensor
 
 from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
-from tdstream.nodes.base import AnyRows, DocumentRows, MarkedRows, Rows, RowSegments, SourcedRows
+from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.batch import Batch, PackedBatch, keep_freed_memory
 from tdstream.nodes.document_fields import IGNORED, DocumentFields, document_tensors, leave_out
+from tdstream.nodes.rows import AnyRows, DocumentRows, MarkedRows, RowSegments, SourcedRows
 
 LABELS = ("next", "same")
 
@@ -137,12 +138,12 @@ def with_documents(
     return {**tensors, **document_tensors(borders, longest, rows, seq_len, segments)}
 
 
-def inputs_and_labels(rows: Rows | Tensor) -> dict[str, Tensor]:
+def inputs_and_labels(rows: Tokens | Tensor) -> dict[str, Tensor]:
     """Return the int64 tensors [B, T] of rows [B, T + 1]: the first T tokens, and the last T."""
     return {"input_ids": _as_tensor(rows[:, :-1]), "labels": _as_tensor(rows[:, 1:])}
 
 
-def inputs_twice(rows: Rows | Tensor) -> dict[str, Tensor]:
+def inputs_twice(rows: Tokens | Tensor) -> dict[str, Tensor]:
     """Return the int64 tensors [B, T] of rows [B, T + 1]: the first T tokens, and the same again."""
     return {"input_ids": _as_tensor(rows[:, :-1]), "labels": _as_tensor(rows[:, :-1])}
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tdstream.core.checks import check_bool, check_int
 from tdstream.core.errors import ConfigError
-from tdstream.nodes.base import RowEnds, RowSegments
+from tdstream.nodes.rows import RowEnds, RowSegments
 
 IGNORED = -100
 """The label that torch's cross entropy leaves out."""
@@ -131,7 +131,7 @@ def document_tensors(
     if isinstance(borders, Tensor):
         ids, positions = _on_device(borders, rows, seq_len)
     else:
-        ids, positions = _on_cpu(segments or RowSegments.of_borders(borders, seq_len), rows, seq_len)
+        ids, positions = _on_cpu(segments or RowSegments.from_borders(borders, seq_len), rows, seq_len)
         borders = torch.from_numpy(borders.copy())
     return {"document_ids": ids, "position_ids": positions, "cu_seqlens": borders, "max_seqlen": longest}
 

@@ -1,24 +1,23 @@
-"""Say where documents end in samples that are cut from the stream wherever they fall."""
+"""Samples that ignore documents, with the places where documents end in them."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.nodes.base import DocumentRows, RowEnds, StreamReader
-from tdstream.nodes.lookahead import EndsAhead, Lookahead
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.nodes.base import Ints, ReadByPlanning, ReadPlan, StreamReader
+from tdstream.nodes.rows import DocumentRows, EndsPlan, RowEnds
 
 
-class DocumentMarks(IdentityState):
+class DocumentMarks(ReadByPlanning, IdentityState):
     """The samples of a reader, with the ends of documents in them.
 
     Args:
-        upstream: The samples, windows of a stream.
+        upstream: A reader of windows of the stream.
         ends: Where the stream's documents end.
     """
 
@@ -27,28 +26,37 @@ class DocumentMarks(IdentityState):
     def __init__(self, upstream: StreamReader, ends: DocumentEnds) -> None:
         self.upstream, self.ends = upstream, ends
         self.seq_len = upstream.seq_len
-        self._foresight = Lookahead(self.ends_in, partial(EndsAhead, self.seq_len))
 
     def __repr__(self) -> str:
         return f"{self.upstream!r} > DocumentMarks({self.ends.num_documents:,} documents)"
 
     def __len__(self) -> int:
-        """Samples in the corpus."""
+        """Samples of the reader."""
         return len(self.upstream)
 
-    def read(self, indices: NDArray[np.int64]) -> DocumentRows:
-        """Return the samples at indices [n], as rows [n, seq_len + 1], and where documents end in them."""
-        ends = self._foresight.of(indices)
-        return DocumentRows(self.upstream.read(indices), ends)
+    def plan(self, indices: Ints, bounds: Sequence[int]) -> _MarksPlan:
+        """Return the reader's plan, with the ends of all its rows found at once."""
+        ends = EndsPlan(self.find_ends(indices), self.seq_len, bounds)
+        return _MarksPlan(self.upstream.plan(indices, bounds), ends)
 
-    def expect(self, indices: NDArray[np.int64]) -> None:
-        """Be told which samples are read next."""
-        self._foresight.expect(indices)
-
-    def ends_in(self, indices: NDArray[np.int64]) -> RowEnds:
-        """Return where documents end in the samples at indices [n]."""
+    def find_ends(self, indices: Ints) -> RowEnds:
+        """Return where documents end in the samples at the indices [n]."""
         return RowEnds(*self.ends.within(self.upstream.first_tokens(indices), self.seq_len))
 
+    def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
+        """Return the parts of the stream in a sample, as the reader's."""
+        return self.upstream.stretches(index)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides where samples and documents begin and end."""
+        """Return the reader's identity and the documents'."""
         return {**self.upstream.state_dict(), **self.ends.identity()}
+
+
+@dataclass(frozen=True, slots=True)
+class _MarksPlan:
+    tokens: ReadPlan[Tokens]
+    ends: EndsPlan
+
+    def read(self, item: int) -> DocumentRows:
+        """Return the rows of an item."""
+        return DocumentRows(self.tokens.read(item), self.ends.read(item))

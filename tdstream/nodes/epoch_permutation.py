@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
-from tdstream.nodes.base import AnyRows, Foresighted, IndexedNode
+from tdstream.nodes.base import IndexedNode, Ints, ReadByPlanning, ReadPlan
+from tdstream.nodes.rows import AnyRows
 from tdstream.schedule.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
 
 
-class EpochPermutation(IdentityState):
+class EpochPermutation(ReadByPlanning, IdentityState):
     """The samples of an indexed node, in an order that is a function of (seed, epoch, position).
 
     Args:
@@ -69,20 +70,15 @@ class EpochPermutation(IdentityState):
         """Return 0: an epoch's last batch is filled from its beginning."""
         return 0
 
-    def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape."""
         if self._current is None or self._current[0] != epoch:
             self._current = (epoch, self._order_of(epoch))
         return self._current[1](positions)
 
-    def read(self, indices: NDArray[np.int64]) -> AnyRows:
-        """Return the samples at indices [n] as rows [n, seq_len + 1] in the storage type."""
-        return self.upstream.read(indices)
-
-    def expect(self, indices: NDArray[np.int64]) -> None:
-        """Be told which samples are read next."""
-        if isinstance(self.upstream, Foresighted):
-            self.upstream.expect(indices)
+    def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
+        """Return the upstream node's plan."""
+        return self.upstream.plan(indices, bounds)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the order; the seed is 0 where it does not."""

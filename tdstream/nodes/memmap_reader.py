@@ -1,21 +1,19 @@
-"""Windows of a long stream of tokens, read from memory-mapped shards whose borders they may cross."""
+"""Windows of a stream of tokens, one at each multiple of a stride, whatever shards they cross."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.core.state import IdentityState
-from tdstream.nodes.base import Rows, TokenSource
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.nodes.base import Ints, PlanByReading, TokenSource
 
-_MANY_ROWS = 32  # from which on asking whether they lie in one shard costs less than it saves
 
-
-class MemmapReader(IdentityState):
+class MemmapReader(PlanByReading, IdentityState):
     """Samples of a corpus: sample i is tokens i * stride .. i * stride + seq_len of the whole stream.
 
     Args:
@@ -54,7 +52,7 @@ class MemmapReader(IdentityState):
                 f"than the {seq_len + 1:,} of one sample (seq_len + 1). "
                 f"Use a smaller seq_len or a larger corpus."
             )
-        self.maps = source.open()
+        self.stream = source.open()
 
     def __repr__(self) -> str:
         return f"MemmapReader({len(self):,} samples of {self.seq_len + 1:,} tokens)"
@@ -63,41 +61,23 @@ class MemmapReader(IdentityState):
         """Samples in the corpus; an incomplete one at the end is left out."""
         return (self._tokens - self.seq_len - 1) // self.stride + 1
 
-    def first_tokens(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def first_tokens(self, indices: Ints) -> Ints:
         """Return the places of samples' first tokens in the stream, int64 [n]."""
         return indices * self.stride + self._first
 
-    def read(self, indices: NDArray[np.int64]) -> Rows:
-        """Return the samples at indices [n], as rows [n, seq_len + 1] in the storage type.
+    def read(self, indices: Ints) -> Tokens:
+        """Return the samples at the indices [n], as rows [n, seq_len + 1] in the storage type.
 
         Raises:
             CorpusError: If a shard has changed since the corpus was opened.
         """
-        starts = self.first_tokens(indices)
-        shard = self._shard_of_all(starts) if len(starts) >= _MANY_ROWS else None
-        if shard is None:
-            return self.maps.rows(starts, self.seq_len + 1)
-        return self._read_from(shard, starts)
+        return self.stream.rows(self.first_tokens(indices), self.seq_len + 1)
+
+    def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
+        """Return the sample's one stretch of the stream, of no known document."""
+        return self.first_tokens(np.array([index])), np.array([self.seq_len + 1]), np.array([-1])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples begin and end."""
         part = {} if self._part is None else {"first_token": self._first, "tokens": self._tokens}
         return {"seq_len": self.seq_len, "stride": self.stride, **part}
-
-    def _shard_of_all(self, starts: NDArray[np.int64]) -> int | None:
-        """Return the shard that holds all the samples that begin at starts whole, if there is one."""
-        shard = self.maps.shard_of(int(starts[0]))
-        first, after = self.maps.offsets[shard : shard + 2]
-        if not first <= starts[-1] < after:
-            return None  # the usual case with many shards, found without looking at the other rows
-        fits = first <= starts.min() and starts.max() + self.seq_len + 1 <= after
-        return shard if fits else None
-
-    def _read_from(self, shard: int, starts: NDArray[np.int64]) -> Rows:
-        """Return the samples that begin at starts [n], all in one shard, in one call of numpy."""
-        tokens, length, step = self.maps.map(shard), self.seq_len + 1, self.source.dtype.itemsize
-        windows: Rows = np.ndarray(
-            (len(tokens) - length + 1, length), tokens.dtype, tokens, strides=(step, step)
-        )  # [windows of the shard, seq_len + 1], which overlap
-        rows: Rows = windows[starts - self.maps.offsets[shard]]
-        return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,90 +12,27 @@ from numpy.typing import NDArray
 from tdstream.core.errors import StateError
 from tdstream.core.state import check_differences, differences
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.nodes.base import (
-    AnyRows,
-    DocumentRows,
-    Foresighted,
-    MarkedRows,
-    Node,
-    OrderedNode,
-    RowEnds,
-    SourcedRows,
-    SourceRows,
-    TokenMaps,
-)
-from tdstream.nodes.lookahead import EndsAhead, Lookahead
+from tdstream.nodes.base import Ints, Node, OrderedNode, ReadByPlanning, ReadPlan, TokenStream
+from tdstream.nodes.rows import AnyRows, DocumentRows, EndsPlan, MarkedRows, RowEnds, SourcedRows, SourceRows
 from tdstream.schedule.mixture_plan import MixturePlan, PlanEntry
 from tdstream.schedule.mixture_schedule import Weights
 from tdstream.schedule.order import JointOrder
 from tdstream.schedule.partition import global_batches
+
+VERSION = 1
+"""It rises when the order of a mixture changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainRows:
     """Sources whose samples are windows of one stream, in which their tokens lie one after the other's."""
 
-    maps: TokenMaps
+    stream: TokenStream
     """The stream."""
-    firsts: NDArray[np.int64]
+    firsts: Ints
     """Of each source, where its sample 0 begins."""
     stride: int
     seq_len: int
-
-
-def joined(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dtype: Any) -> SourceRows:
-    """Return the rows of several parts as one.
-
-    Args:
-        parts: Rows of the same kind, at least one.
-        groups: Of each part, where its rows stand in the result, [n].
-        dtype: The type of the result's tokens.
-    """
-    together, order = _tokens(parts, groups, dtype), _order(groups)
-    marked = [part for part in parts if isinstance(part, MarkedRows)]
-    if marked:
-        lengths, overlaps, stops = (
-            np.concatenate([getattr(part, field) for part in marked])[order]
-            for field in ("lengths", "overlaps", "stops")
-        )
-        ends = [part.ends for part in marked if part.ends is not None]
-        return MarkedRows(together, lengths, overlaps, stops, joined_ends(ends, groups) if ends else None)
-    ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
-    return DocumentRows(together, joined_ends(ends, groups)) if ends else together
-
-
-def _tokens(parts: Sequence[SourceRows], groups: Sequence[NDArray[np.int64]], dtype: Any) -> Tokens:
-    tokens = [part if isinstance(part, np.ndarray) else part.tokens for part in parts]
-    together: Tokens = np.empty((sum(map(len, groups)), tokens[0].shape[1]), dtype)
-    for part, group in zip(tokens, groups, strict=True):
-        together[group] = part
-    return together
-
-
-def _order(groups: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return where each row of the result stands in all parts, one after the other."""
-    there = np.concatenate(groups)
-    order = np.empty_like(there)
-    order[there] = np.arange(len(there))
-    return order
-
-
-def joined_ends(parts: Sequence[RowEnds], groups: Sequence[NDArray[np.int64]]) -> RowEnds:
-    """Return where documents end in the rows of several parts, as `joined`."""
-    order = _order(groups)
-    counts, places = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
-    )
-    begins = np.cumsum(counts) - counts
-    chosen = counts[order]
-    shifts = begins[order] - (np.cumsum(chosen) - chosen)  # from a row's places there to its places here
-    return RowEnds(chosen, places[np.repeat(shifts, chosen) + np.arange(len(places))])
-
-
-Ints = NDArray[np.int64]
-
-VERSION = 1
-"""It rises when the order of a mixture changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +47,12 @@ class Part:
     dtype: np.dtype[Any]
     """The type of its tokens."""
     fingerprint: str
-    ends_in: Callable[[Ints], RowEnds] | None = None
-    """Says where documents end in samples, by its own indices; of a source of plain rows that is asked."""
+    find_ends: Callable[[Ints], RowEnds] | None = None
+    """Finds where documents end in samples, by their own indices; only of plain rows that need it."""
     max_epochs: int = 0
 
 
-class MixtureNode:
+class MixtureNode(ReadByPlanning):
     """An ordered node over ordered nodes.
 
     Its indices number the samples of all sources, one source after the other.
@@ -167,15 +103,15 @@ class MixtureNode:
 
     def num_samples(self, epoch: int) -> int:
         """Return the positions of an epoch."""
-        return self.plan.schedule.num_samples(epoch)
+        return self.mixture_plan.schedule.num_samples(epoch)
 
     def next_change(self, epoch: int) -> int | None:
         """Return the first epoch after this one that may have another length; None if none has."""
-        return self.plan.schedule.next_change(epoch)
+        return self.mixture_plan.schedule.next_change(epoch)
 
     def fills_from(self, epoch: int) -> int:
         """Return the position from which an epoch's last batch is filled, as `Schedule`."""
-        return self.plan.schedule.fills_from(epoch)
+        return self.mixture_plan.schedule.fills_from(epoch)
 
     def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape.
@@ -183,36 +119,35 @@ class MixtureNode:
         Raises:
             StateError: If some are of a source that was dropped.
         """
-        sources, numbers = self.plan.schedule.at(positions.ravel(), epoch)
-        own_epochs, own_positions = self.plan.own_places(sources, numbers)
+        sources, numbers = self.mixture_plan.schedule.at(positions.ravel(), epoch)
+        own_epochs, own_positions = self.mixture_plan.own_places(sources, numbers)
         own = self._own_indices(sources, own_epochs, own_positions)
         return (own + self._borders[sources]).reshape(positions.shape)
 
-    def expect(self, indices: Ints) -> None:
-        """Be told which samples are read next, in this order; any shape."""
-        if self._ends is not None:
-            self._ends.expect(indices)
-        for part, _, own in self._by_part(indices.ravel()) if self._plain is None else ():
-            if isinstance(part.ordered, Foresighted):
-                part.ordered.expect(own)
+    def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
+        """Return a plan whose rows have the widest of the storage types.
 
-    def read(self, indices: Ints) -> AnyRows:
-        """Return the samples at indices [n] as rows [n, seq_len + 1] in the widest of the storage types."""
-        rows = self._read_parts(indices) if self._plain is None else self._read_plain(indices, self._plain)
-        return SourcedRows(rows, self._ids[self._sources(indices)]) if self.source_id else rows
+        Raises:
+            StateError: If some are of a source that was dropped.
+        """
+        plan: ReadPlan[SourceRows]
+        plan = self._plan_parts(indices, bounds) if self._plain is None else self._plan_plain(indices, bounds)
+        if not self.source_id:
+            return plan
+        return _SourcedPlan(plan, self._ids[self._sources(indices)], bounds)
 
     def used(self, epoch: int, position: int) -> dict[str, int]:
         """Return, by source, the samples that it has given to the run before a position of an epoch."""
         position = min(position, self.num_samples(epoch))
-        used = self.plan.schedule.used(epoch, position)
-        return dict(zip(self.plan.names, used.tolist(), strict=True))
+        used = self.mixture_plan.schedule.used(epoch, position)
+        return dict(zip(self.mixture_plan.names, used.tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides content and order: what the sources are, and all stages of the run."""
         return {
             "version": VERSION,
             **{name: dict(part) for name, part in self.shared.items()},
-            **self.plan.to_state(),
+            **self.mixture_plan.to_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -232,7 +167,7 @@ class MixtureNode:
 
     def changes(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each source or weight of a saved mixture that is another here."""
-        return self.plan.changes(MixturePlan.of_state(saved, self._own.seed))
+        return self.mixture_plan.changes(MixturePlan.of_state(saved, self._own.seed))
 
     def after(
         self, saved: dict[str, Any], place: tuple[int, int], global_batch: int, *, wrap: bool
@@ -253,14 +188,11 @@ class MixtureNode:
 
     def follow(self, plan: MixturePlan) -> None:
         """Take on a plan, which may name sources that this mixture does not have."""
-        self.plan = plan
+        self.mixture_plan = plan
         self._borders = np.cumsum([0, *(entry.samples for entry in plan.entries)], dtype=np.int64)
         numbers = {name: number for number, name in enumerate(self.parts)}
         self._numbers = np.array([numbers.get(name, -1) for name in plan.names], np.int64)
         self._ids = self._numbers.astype(np.int32)
-        self._ends: Lookahead[RowEnds] | None = None
-        if self._plain is not None and all(part.ends_in for part in self.parts.values()):
-            self._ends = Lookahead(self._ends_in, partial(EndsAhead, self._plain.seq_len))
         if self._plain is not None:  # where in its stream an index begins, but for index * stride
             self._shifts = self._plain.firsts[self._numbers] - self._borders[:-1] * self._plain.stride
 
@@ -268,7 +200,7 @@ class MixtureNode:
         return np.searchsorted(self._borders, indices, side="right") - 1
 
     def _part(self, source: int) -> Part:
-        name = self.plan.names[source]
+        name = self.mixture_plan.names[source]
         if name not in self.parts:
             raise StateError(
                 f"this place of the run has samples of {name}, which is no source any more. "
@@ -287,22 +219,35 @@ class MixtureNode:
             indices[group] = self._part(source).ordered.indices(positions[group], epoch)
         return indices
 
-    def _read_plain(self, indices: Ints, plain: PlainRows) -> SourceRows:
+    def _plan_plain(self, indices: Ints, bounds: Sequence[int]) -> _PlainPlan:
+        plain: Any = self._plain
         starts = indices * plain.stride + self._shifts[self._sources(indices)]
-        rows = plain.maps.rows(starts, plain.seq_len + 1)
-        return rows if self._ends is None else DocumentRows(rows, self._ends.of(indices))
+        ends = None
+        if all(part.find_ends for part in self.parts.values()):
+            found = [
+                (part.find_ends(own), group)
+                for part, group, own in self._by_part(indices)
+                if part.find_ends is not None
+            ]
+            ends = EndsPlan(_join_ends(*zip(*found, strict=True)), plain.seq_len, bounds)
+        return _PlainPlan(plain, starts, ends, bounds)
 
-    def _ends_in(self, indices: Ints) -> RowEnds:
-        found = [(part.ends_in(own), group) for part, group, own in self._by_part(indices) if part.ends_in]
-        return joined_ends(*zip(*found, strict=True))
+    def _plan_parts(self, indices: Ints, bounds: Sequence[int]) -> _PartsPlan:
+        """Return a plan of the sources' own plans.
 
-    def _read_parts(self, indices: Ints) -> SourceRows:
-        """Return rows that each source has read in one call."""
-        parts, groups = list[Any](), list[Ints]()
+        Of items of 3 samples, of sources a b a | a a b, source a plans its samples 0 1 2 3 with bounds
+        0 2 4: its item 0 stands at places 0 2 of the first item, its item 1 at places 0 1 of the second.
+        """
+        items = np.arange(len(bounds) - 1).repeat(np.diff(bounds))
+        shares: list[list[_Share]] = [[] for _ in range(len(bounds) - 1)]
         for part, group, own in self._by_part(indices):
-            parts.append(part.ordered.read(own))
-            groups.append(group)
-        return joined(parts, groups, self._dtype)
+            its_items, firsts = np.unique(items[group], return_index=True)
+            own_bounds = [*firsts.tolist(), len(group)]
+            plan = part.ordered.plan(own, own_bounds)
+            for number, item in enumerate(its_items.tolist()):
+                places = group[own_bounds[number] : own_bounds[number + 1]] - bounds[item]
+                shares[item].append((plan, number, places))
+        return _PartsPlan(shares, self._dtype)
 
     def _by_part(self, indices: Ints) -> Iterator[tuple[Part, Ints, Ints]]:
         """Yield (source, where its samples stand among indices, their own indices), each in order."""
@@ -311,3 +256,92 @@ class MixtureNode:
         for group in np.split(order, np.flatnonzero(np.diff(sources[order])) + 1):
             source = int(sources[group[0]])
             yield self._part(source), group, indices[group] - self._borders[source]
+
+
+_Share = tuple[ReadPlan[Any], int, Ints]
+"""A source's plan, its item, and the places of its rows among those of an item of the mixture."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainPlan:
+    plain: PlainRows
+    starts: Ints
+    ends: EndsPlan | None
+    bounds: Sequence[int]
+
+    def read(self, item: int) -> Tokens | DocumentRows:
+        """Return the rows of an item."""
+        starts = self.starts[self.bounds[item] : self.bounds[item + 1]]
+        rows = self.plain.stream.rows(starts, self.plain.seq_len + 1)
+        return rows if self.ends is None else DocumentRows(rows, self.ends.read(item))
+
+
+@dataclass(frozen=True, slots=True)
+class _PartsPlan:
+    shares: list[list[_Share]]
+    dtype: np.dtype[Any]
+
+    def read(self, item: int) -> SourceRows:
+        """Return the rows of an item, each source's read in one call."""
+        parts = [plan.read(number) for plan, number, _ in self.shares[item]]
+        return _join(parts, [places for *_, places in self.shares[item]], self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourcedPlan:
+    plan: ReadPlan[SourceRows]
+    source_ids: NDArray[np.int32]
+    bounds: Sequence[int]
+
+    def read(self, item: int) -> SourcedRows:
+        """Return the rows of an item, and their sources."""
+        return SourcedRows(self.plan.read(item), self.source_ids[self.bounds[item] : self.bounds[item + 1]])
+
+
+def _join(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> SourceRows:
+    """Return the rows of several parts as one.
+
+    Args:
+        parts: Rows of the same kind, at least one.
+        groups: Of each part, where its rows stand in the result, [n].
+        dtype: The type of the result's tokens.
+    """
+    together, order = _tokens(parts, groups, dtype), _invert(groups)
+    marked = [part for part in parts if isinstance(part, MarkedRows)]
+    if marked:
+        lengths, overlaps, stops = (
+            np.concatenate([getattr(part, field) for part in marked])[order]
+            for field in ("lengths", "overlaps", "stops")
+        )
+        ends = [part.ends for part in marked if part.ends is not None]
+        return MarkedRows(together, lengths, overlaps, stops, _join_ends(ends, groups) if ends else None)
+    ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
+    return DocumentRows(together, _join_ends(ends, groups)) if ends else together
+
+
+def _tokens(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> Tokens:
+    tokens = [part if isinstance(part, np.ndarray) else part.tokens for part in parts]
+    together: Tokens = np.empty((sum(map(len, groups)), tokens[0].shape[1]), dtype)
+    for part, group in zip(tokens, groups, strict=True):
+        together[group] = part
+    return together
+
+
+def _invert(groups: Sequence[Ints]) -> Ints:
+    """Return where each row of the result stands in all parts, one after the other."""
+    there = np.concatenate(groups)
+    order = np.empty_like(there)
+    order[there] = np.arange(len(there))
+    return order
+
+
+def _join_ends(parts: Sequence[RowEnds], groups: Sequence[Ints]) -> RowEnds:
+    """Return where documents end in the rows of several parts, as `joined`."""
+    order = _invert(groups)
+    counts, places = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
+    )
+    begins = np.cumsum(counts) - counts
+    chosen = counts[order]
+    shifts = begins[order] - (np.cumsum(chosen) - chosen)  # from a row's places there to its places here
+    return RowEnds(chosen, places[np.repeat(shifts, chosen) + np.arange(len(places))])

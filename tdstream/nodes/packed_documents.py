@@ -1,10 +1,11 @@
-"""Rows packed with whole documents, as a plan says: read anywhere, nothing of the plan is held in memory."""
+"""Rows packed with whole documents, as a plan on disk lists them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +13,21 @@ from numpy.typing import NDArray
 from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions, PackPlan
-from tdstream.nodes.base import MarkedRows, RowEnds, Rows, TokenStream
-from tdstream.nodes.lookahead import EndsAhead, Lookahead, Ragged
+from tdstream.corpus.shard_reader import Tokens
+from tdstream.nodes.base import Ints, ReadByPlanning, TokenStream
+from tdstream.nodes.rows import EndsPlan, MarkedRows, RowEnds
 from tdstream.schedule.packing import VERSION
 
 
-class PackedDocuments(IdentityState):
+class PackedDocuments(ReadByPlanning, IdentityState):
     """Samples that hold whole documents, and full rows of those that are longer than a row.
 
     Args:
         tokens: The stream of tokens.
         ends: Where its documents end.
-        plan: Which of them each row holds.
-        options: What decided the plan.
-        pad_id: Stands at places behind a row's tokens.
+        plan: The documents of each row.
+        options: The options that decided the plan.
+        pad_id: The id at places after a row's tokens.
     """
 
     name = "reader"
@@ -39,42 +41,31 @@ class PackedDocuments(IdentityState):
         *,
         pad_id: int = 0,
     ) -> None:
-        self.tokens, self.ends, self.plan, self.options = tokens, ends, plan, options
+        self.tokens, self.ends, self.pack_plan, self.options = tokens, ends, plan, options
         self.seq_len, self.pad_id = options.seq_len, pad_id
-        self._foresight = Lookahead(self._pieces, partial(PiecesAhead, options.seq_len))
-        self._padding: Rows = np.full(options.seq_len + 1, pad_id, tokens.dtype)
+        self._padding: Tokens = np.full(options.seq_len + 1, pad_id, tokens.dtype)
 
     def __repr__(self) -> str:
         return f"PackedDocuments({len(self):,} rows of {self.seq_len:,} tokens)"
 
     def __len__(self) -> int:
         """Rows of the plan."""
-        return self.plan.num_rows
+        return self.pack_plan.num_rows
 
-    def read(self, indices: NDArray[np.int64]) -> MarkedRows:
-        """Return the rows at indices [n], as rows [n, seq_len + 1]."""
-        found = self._foresight.of(indices)
-        starts, lengths = found.pieces.entries
-        pieces = self.tokens.slices(starts.tolist(), lengths.tolist())
-        after, padding, parts = found.pieces.after.tolist(), self._padding, [self._padding[:0]]
-        for number, length in enumerate(found.lengths.tolist()):
-            parts += (*pieces[after[number] : after[number + 1]], padding[length:])
-        tokens: Rows = np.concatenate(parts).reshape(-1, self.seq_len + 1)
-        overlaps = np.zeros(len(indices), np.int32)
-        return MarkedRows(tokens, found.lengths, overlaps, found.stops, found.ends)
+    def plan(self, indices: Ints, bounds: Sequence[int]) -> _PackedPlan:
+        """Return a plan of rows whose pieces are all looked up at once."""
+        rows = self._find_pieces(indices)
+        ends = EndsPlan(rows.find_ends(), self.seq_len, bounds)
+        return _PackedPlan(self.tokens, self._padding, rows, ends, bounds)
 
-    def expect(self, indices: NDArray[np.int64]) -> None:
-        """Be told which samples are read next."""
-        self._foresight.expect(indices)
-
-    def stretches(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return a sample's stretches: first tokens, tokens, and the numbers of their documents."""
-        starts, lengths = self._pieces(np.array([index])).pieces.entries
-        starts = starts.astype(np.int64)
-        return starts, lengths, self.ends.until(starts)
+    def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
+        """Return the parts of the stream in a row: first tokens, tokens, and their documents' numbers."""
+        rows = self._find_pieces(np.array([index]))
+        starts = rows.starts.astype(np.int64)
+        return starts, rows.lengths, self.ends.until(starts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides what is in which row."""
+        """Return what decides the pieces of each row."""
         first, last = self.options.documents
         part = {} if last - first == self.ends.num_documents else {"first_document": first}
         return {
@@ -88,55 +79,61 @@ class PackedDocuments(IdentityState):
             **part,
         }
 
-    def _pieces(self, indices: NDArray[np.int64]) -> RowPieces:
-        """Return what the rows at indices [n] hold."""
-        firsts, starts, lengths = self.plan.arrays()
+    def _find_pieces(self, indices: Ints) -> _RowPieces:
+        """Return the pieces of the rows at the indices [n].
+
+        Where rows 0, 1, 2 of the plan have pieces 0-1, 2, 3-5 (firsts 0 2 3 6), indices 2, 0 have counts
+        3, 2 and pieces 3 4 5 0 1: `low - before` is 3, -3, which is added to 0 1 2 3 4.
+        """
+        firsts, starts, lengths = self.pack_plan.arrays()
         low = firsts[indices]
         counts = firsts[indices + 1] - low
-        after = counts.cumsum()
-        pieces = (low - after + counts).repeat(counts)
-        pieces += np.arange(len(pieces))
-        return RowPieces.of(Ragged.of(counts, starts[pieces], lengths[pieces].astype(np.int64)), self.seq_len)
+        after = np.concatenate([[0], counts.cumsum()])
+        pieces = (low - after[:-1]).repeat(counts) + np.arange(after[-1])
+        piece_lengths = lengths[pieces].astype(np.int64)
+        row_lengths = np.add.reduceat(piece_lengths, after[:-1]).astype(np.int32)
+        return _RowPieces(after, starts[pieces], piece_lengths, row_lengths, row_lengths <= self.seq_len)
+
+
+class _RowPieces(NamedTuple):
+    """The pieces of some rows, row after row."""
+
+    after: Ints
+    """Shape [n + 1]: the number of each row's first piece, and of one more."""
+    starts: Ints
+    """Shape [pieces]: first tokens."""
+    lengths: Ints
+    """Shape [pieces]: tokens."""
+    row_lengths: NDArray[np.int32]
+    """Shape [n]: tokens of each row."""
+    stops: NDArray[np.bool_]
+    """Shape [n]: whether the row's last document ends in it; else it is the only one, and continues."""
+
+    def find_ends(self) -> RowEnds:
+        """Return where documents end: at each piece's last token, but in a row that `stops` excludes."""
+        counts, lengths = np.diff(self.after), self.row_lengths.astype(np.int64)
+        before = lengths.cumsum() - lengths  # tokens of the rows before
+        places = self.lengths.cumsum() - before.repeat(counts)
+        return RowEnds(np.where(self.stops, counts, 0), places[self.stops.repeat(counts)])
 
 
 @dataclass(frozen=True, slots=True)
-class RowPieces:
-    """What some rows hold."""
+class _PackedPlan:
+    tokens: TokenStream
+    padding: Tokens
+    rows: _RowPieces
+    ends: EndsPlan
+    bounds: Sequence[int]
 
-    pieces: Ragged
-    """Where the pieces of each row start in the stream, and their tokens."""
-    lengths: NDArray[np.int32]
-    """Shape [n]: tokens of each row."""
-    stops: NDArray[np.bool_]
-    """Shape [n]: whether the last document ends in the row; else it is the only one, and goes on behind."""
-    ends: RowEnds
-    """Where documents end in each row."""
-
-    @classmethod
-    def of(cls, pieces: Ragged, seq_len: int) -> RowPieces:
-        """Return what rows of such pieces hold."""
-        upto = pieces.entries[1].cumsum()
-        row_ends = upto[pieces.after[1:] - 1]  # of all rows' pieces up to each row's last
-        lengths = np.diff(row_ends, prepend=0)
-        places = upto - (row_ends - lengths).repeat(pieces.counts)
-        stops = lengths <= seq_len
-        ends = RowEnds(np.where(stops, pieces.counts, 0), places[places <= seq_len])
-        return cls(pieces, lengths.astype(np.int32), stops, ends)
-
-
-class PiecesAhead:
-    """What many rows hold, of which batches are taken.
-
-    Args:
-        seq_len: T.
-        rows: What they hold.
-        size: Rows of a batch.
-    """
-
-    def __init__(self, seq_len: int, rows: RowPieces, size: int) -> None:
-        self._rows, self._ends = rows, EndsAhead(seq_len, rows.ends, size)
-
-    def part(self, first: int, last: int) -> RowPieces:
-        """Return the same of rows first .. last - 1."""
-        pieces, own, rows = self._rows.pieces.part(first, last), slice(first, last), self._rows
-        return RowPieces(pieces, rows.lengths[own], rows.stops[own], self._ends.part(first, last))
+    def read(self, item: int) -> MarkedRows:
+        """Return the rows of an item."""
+        first, last = self.bounds[item], self.bounds[item + 1]
+        after = self.rows.after[first : last + 1].tolist()
+        own = slice(after[0], after[-1])
+        pieces = iter(self.tokens.slices(self.rows.starts[own].tolist(), self.rows.lengths[own].tolist()))
+        row_lengths, padding, parts = self.rows.row_lengths[first:last], self.padding, [self.padding[:0]]
+        for number, length in enumerate(row_lengths.tolist()):
+            parts += (*islice(pieces, after[number + 1] - after[number]), padding[length:])
+        tokens: Tokens = np.concatenate(parts).reshape(-1, len(padding))
+        overlaps = np.zeros(last - first, np.int32)
+        return MarkedRows(tokens, row_lengths, overlaps, self.rows.stops[first:last], self.ends.read(item))

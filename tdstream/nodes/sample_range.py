@@ -1,34 +1,35 @@
-"""Some of the samples of a reader, from one to another: a part of a corpus for training, or held out."""
+"""A range of a reader's samples: the part of a corpus for training, or the part held out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
-from tdstream.nodes.base import AnyRows, Foresighted, ReaderNode, Stretched
+from tdstream.nodes.base import Ints, ReadByPlanning, ReaderNode, ReadPlan
+from tdstream.nodes.rows import AnyRows
 
 
-class SampleRange(IdentityState):
-    """Samples first .. last - 1 of a reader, which are samples 0, 1, ... here.
+class SampleRange(ReadByPlanning, IdentityState):
+    """Samples first .. last - 1 of a reader, as samples 0, 1, ...
 
     Args:
-        upstream: The samples.
-        first: The first one.
-        last: The one behind the last.
+        upstream: The reader.
+        first: The first sample.
+        last: One more than the last sample.
 
     Raises:
-        ConfigError: If none is left.
+        ConfigError: If the range is empty or reaches beyond the reader's samples.
     """
 
     name = "reader"
 
     def __init__(self, upstream: ReaderNode, first: int, last: int) -> None:
         if not 0 <= first < last <= len(upstream):
-            raise ConfigError(f"samples {first:,} to {last:,} of {len(upstream):,} are none; choose others.")
+            raise ConfigError(
+                f"samples {first:,} to {last:,} of {len(upstream):,} are none; choose other samples."
+            )
         self.upstream, self.first, self.last = upstream, first, last
         self.seq_len = upstream.seq_len
 
@@ -39,25 +40,14 @@ class SampleRange(IdentityState):
         """Samples of the range."""
         return self.last - self.first
 
-    def read(self, indices: NDArray[np.int64]) -> AnyRows:
-        """Return the samples at indices [n] of the range."""
-        return self.upstream.read(indices + self.first)
+    def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
+        """Return the reader's plan for the same samples."""
+        return self.upstream.plan(indices + self.first, bounds)
 
-    def expect(self, indices: NDArray[np.int64]) -> None:
-        """Be told which samples are read next."""
-        if isinstance(self.upstream, Foresighted):
-            self.upstream.expect(indices + self.first)
-
-    def stretches(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return a sample's stretches, as the reader tells them.
-
-        Raises:
-            ConfigError: If it tells none.
-        """
-        if not isinstance(self.upstream, Stretched):
-            raise ConfigError("these samples are not made of stretches that documents decide.")
+    def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
+        """Return the parts of the stream in a sample, as the reader's."""
         return self.upstream.stretches(index + self.first)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the samples are, and which of them these are."""
+        """Return the reader's identity and the range."""
         return {**self.upstream.state_dict(), "first_sample": self.first, "samples": len(self)}

@@ -6,21 +6,17 @@ import copy
 import logging
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.core.state import differences
 from tdstream.distributed.topology import Topology, Worker
-from tdstream.nodes.base import AnyRows, Foresighted, OrderedNode
+from tdstream.nodes.base import OrderedNode
+from tdstream.nodes.rows import AnyRows
 from tdstream.schedule.partition import BatchPartition, SamplePartition
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AHEAD = (
-    4096  # samples whose order is computed at once: one numpy call per sample would cost more than reading
-)
+_PLANNED_SAMPLES = 4096  # whose reads are planned at once: small arrays cost numpy far more per entry
 _GEOMETRY = ("batch_size", "dp_world_size", "num_workers", "tail", "skip")
 _CURSOR = ("epoch", "start", "step")
 
@@ -107,7 +103,10 @@ class Splitter:
         """
         if self.exhausted:
             raise StopIteration
-        return self.upstream.read(self._indices_of(self._step))
+        if self._step not in self._planned:
+            self._plan_from(self._step)
+        rows: AnyRows = self._plan.read(self._step - self._planned.start)
+        return rows
 
     def advance(self) -> None:
         """Count the item as handed out; called when nothing can fail any more."""
@@ -172,10 +171,8 @@ class Splitter:
         self._epoch, self._start, self._step = epoch, start, 0
         self._dealing: BatchPartition | SamplePartition = self._deal(epoch, start, worker)
         self._num_items = self._dealing.num_items
-        self._ahead: tuple[int, NDArray[np.int64]] = (
-            0,
-            np.empty((0, 0), np.int64),
-        )  # (its first item, indices)
+        self._planned = range(0)  # the items of the plan
+        self._plan: Any = None
 
     def _items_of(self, dealing: BatchPartition | SamplePartition) -> int:
         if isinstance(dealing, BatchPartition):
@@ -194,17 +191,16 @@ class Splitter:
             wrap=self.tail == "wrap", fills_from=self.upstream.fills_from(epoch),
         )  # fmt: skip
 
-    def _indices_of(self, item: int) -> NDArray[np.int64]:
-        """Return the sample indices of an item, [batch_size] or [1], from a block computed ahead."""
-        first, indices = self._ahead
-        if not first <= item < first + len(indices):
-            count = min(max(_LOOK_AHEAD // (self.batch_size or 1), 1), self._num_items - item)
-            first, indices = item, self.upstream.indices(self._dealing.positions(item, count), self._epoch)
-            self._ahead = (first, indices)
-            if isinstance(self.upstream, Foresighted):
-                self.upstream.expect(indices)
-        item_indices: NDArray[np.int64] = indices[item - first]
-        return item_indices
+    def _plan_from(self, item: int) -> None:
+        """Plan the reads of an item and of those after it."""
+        count = min(max(_PLANNED_SAMPLES // (self.batch_size or 1), 1), self._num_items - item)
+        indices = self.upstream.indices(self._dealing.positions(item, count), self._epoch)  # [count, samples]
+        bounds = range(0, indices.size + 1, indices.shape[1])
+        self._plan = self.upstream.plan(indices.ravel(), bounds)
+        self._planned = range(item, item + count)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planned": range(0), "_plan": None}
 
     def _refuse_empty_streams(self) -> None:
         """Refuse an epoch that has nothing for some stream, or warn of it."""

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
+from tdstream.nodes.base import TokenArray
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextSource
 from tdstream.text.tokenize import Tokenize, TokenizedDocuments
@@ -58,9 +59,9 @@ class TextTokens(IdentityState):
         """Tokens of all texts, an end-of-text token behind each."""
         return len(self._tokens)
 
-    def open(self) -> HeldTokens:
+    def open(self) -> TokenArray:
         """Return the tokens, to be read."""
-        return HeldTokens(self._tokens)
+        return TokenArray(self._tokens)
 
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
@@ -69,31 +70,6 @@ class TextTokens(IdentityState):
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same text under the same tokenizer."""
         return dict(self._identity)
-
-
-class HeldTokens:
-    """Tokens in memory, read as those of one shard."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self.dtype, self._tokens = tokens.dtype, tokens
-        self.offsets = [0, len(tokens)]
-
-    def shard_of(self, _place: int) -> int:
-        """Return the number of the only shard."""
-        return 0
-
-    def map(self, _shard: int) -> Tokens:
-        """Return all tokens."""
-        return self._tokens
-
-    def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
-        """Return a copy of stretches of one length, [n, length]."""
-        return np.lib.stride_tricks.sliding_window_view(self._tokens, length)[starts]
-
-    def slices(self, starts: Any, lengths: Any) -> list[Tokens]:
-        """Return stretches of the stream, each an array [length] that is part of it."""
-        pairs = zip(starts, lengths, strict=False)
-        return [self._tokens[start : start + length] for start, length in pairs]
 
 
 def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> TokenizedDocuments:

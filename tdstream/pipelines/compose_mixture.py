@@ -14,11 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.shard_reader import JoinedMaps, ShardMaps
-from tdstream.nodes.base import ReaderNode, RowEnds
+from tdstream.nodes.base import ReaderNode
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.mixture_node import MixtureNode, Part, PlainRows
+from tdstream.nodes.rows import RowEnds
 from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.pipelines.compose import Chain, shard_chain
@@ -44,13 +45,13 @@ def plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
     plain = [pair for pair in found if pair is not None]
     if len(plain) < len(found):
         return None
-    maps = [part for part in (reader.maps for reader, _ in plain) if isinstance(part, ShardMaps)]
+    maps = [part for part in (reader.stream for reader, _ in plain) if isinstance(part, ShardMaps)]
     if len(maps) < len(found) or len({part.dtype for part in maps}) > 1:
         return None
     joined, reader = JoinedMaps(maps), plain[0][0]
     firsts = [int(reader.first_tokens(np.array(first))) for reader, first in plain]
     return PlainRows(
-        maps=joined, firsts=np.add(joined.firsts, firsts), stride=reader.stride, seq_len=reader.seq_len
+        stream=joined, firsts=np.add(joined.firsts, firsts), stride=reader.stride, seq_len=reader.seq_len
     )
 
 
@@ -68,7 +69,7 @@ def ends_of(reader: ReaderNode) -> Callable[[Ints], RowEnds] | None:
     if isinstance(reader, SampleRange):
         within = ends_of(reader.upstream)
         return within and partial(_shifted, within, reader.first)
-    return reader.ends_in if isinstance(reader, DocumentMarks) else None
+    return reader.find_ends if isinstance(reader, DocumentMarks) else None
 
 
 def _shifted(within: Callable[[Ints], RowEnds], first: int, indices: Ints) -> RowEnds:
@@ -136,7 +137,7 @@ def _part(name: str, chain: Chain, max_epochs: int) -> Part:
         ordered=permutation,
         dtype=cast("ShardSource", source).dtype,
         fingerprint=_fingerprint(chain[:-1]),
-        ends_in=ends_of(reader),
+        find_ends=ends_of(reader),
         max_epochs=max_epochs,
     )
 

@@ -15,7 +15,7 @@ from tdstream.core.state import check_identities, unwrap_state, wrap_state
 from tdstream.distributed.shared_epoch import Pass, SharedEpoch
 from tdstream.distributed.topology import current_worker
 from tdstream.distributed.watchdog import watch_parent
-from tdstream.nodes.base import Node, Stretched
+from tdstream.nodes.base import Node, ReaderNode
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
@@ -168,12 +168,11 @@ class Pipeline(IterableDataset[dict[str, Tensor]]):
         found = {name: source for name, source in sources.items() if isinstance(source, ShardSource)}
         return {name: (source.files, source.offsets.tolist()) for name, source in found.items()}
 
-    def readers(self) -> dict[str, Stretched]:
+    def readers(self) -> dict[str, ReaderNode]:
         """Return, by source, the readers that documents tell where samples lie."""
         node = self.mixture
         ordered = {"": self.indexed[-1]} if node is None else {n: node.parts[n].ordered for n in node.parts}
-        readers = {name: getattr(order, "upstream", None) for name, order in ordered.items()}
-        return {name: reader for name, reader in readers.items() if isinstance(reader, Stretched)}
+        return {name: order.upstream for name, order in ordered.items() if hasattr(order, "upstream")}
 
     @property
     def total_samples(self) -> int:

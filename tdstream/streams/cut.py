@@ -14,7 +14,7 @@ from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.nodes.base import MarkedRows, Rows
+from tdstream.nodes.rows import MarkedRows
 from tdstream.schedule.windows import DocumentCut, Windows
 from tdstream.text.records import Place
 from tdstream.text.tokenize import TokenizedDocuments
@@ -150,9 +150,9 @@ class Chunking:
         return self._blocks[bisect_right([block.tokens for block in self._blocks], token) - 1]
 
 
-def rows_of(samples: Sequence[Sample], *, marked: bool) -> Rows | MarkedRows:
+def rows_of(samples: Sequence[Sample], *, marked: bool) -> Tokens | MarkedRows:
     """Return samples as rows [B, seq_len + 1]; marked where they may have padding."""
-    tokens: Rows = np.stack([sample.tokens for sample in samples])
+    tokens: Tokens = np.stack([sample.tokens for sample in samples])
     if not marked:
         return tokens
     return MarkedRows(

@@ -95,8 +95,10 @@ def test_parts_know_their_documents(tmp_path: Path) -> None:
     assert len({tuple(ids) for ids, _ in alone.values()}) > 1
     mixture = {name: (source, 1) for name, source in sources.items()}
     loader = tdstream.loader(mixture, batch_size=3, shuffle=True, source_id=True, **options)
-    assert loader._pipeline.mixture is not None
-    assert loader._pipeline.mixture._ends is not None
+    node = loader._pipeline.mixture
+    assert node is not None
+    assert node._plain is not None
+    assert all(part.find_ends is not None for part in node.parts.values())
     seen = set()
     for _ in range(3):
         for batch in loader:

@@ -10,9 +10,9 @@ import torch
 
 from tdstream.core.errors import ConfigError, StateError
 from tdstream.loading.device import on_device
-from tdstream.nodes.base import MarkedRows
 from tdstream.nodes.batch import Batch
 from tdstream.nodes.collate import Collate
+from tdstream.nodes.rows import MarkedRows
 
 ROWS = np.array([[1, 2, 3], [65535, 0, 7]], dtype="<u2")
 

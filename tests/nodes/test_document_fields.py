@@ -13,10 +13,10 @@ import tdstream
 from helpers_documents import listed
 from tdstream.core.errors import ConfigError
 from tdstream.loading.device import on_device
-from tdstream.nodes.base import DocumentRows, RowEnds
 from tdstream.nodes.batch import Batch
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import DocumentFields, document_tensors
+from tdstream.nodes.rows import DocumentRows, RowEnds
 
 # T is 4. The first row's documents end behind its second and its last input, the second row goes on.
 ROWS = DocumentRows(np.arange(1, 11, dtype="<u2").reshape(2, 5), RowEnds(np.array([2, 0]), np.array([2, 4])))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tdstream.core.errors import ConfigError, StateError
+from tdstream.nodes.base import PlanByReading
 from tdstream.nodes.epoch_permutation import EpochPermutation
 
 
-class Numbers:
+class Numbers(PlanByReading):
     """Stands for a reader of n samples; sample i is the row [i]."""
 
     name = "numbers"

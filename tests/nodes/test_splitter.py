@@ -9,10 +9,11 @@ import pytest
 
 from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.distributed.topology import Topology, Worker
+from tdstream.nodes.base import PlanByReading
 from tdstream.nodes.splitter import Splitter
 
 
-class Shifted:
+class Shifted(PlanByReading):
     """Stands for an ordered node of n samples: in epoch e, position p is index p + 100 e."""
 
     name = "shifted"
@@ -123,10 +124,10 @@ def test_only_what_is_handed_out_is_read():
     assert splitter.upstream.reads == [[4, 5], [12, 13]]
 
 
-def test_the_look_ahead_is_invisible(monkeypatch):
+def test_planning_ahead_is_invisible(monkeypatch):
     """However many positions are computed at once, the items are the same."""
     expected = drain(make(1000, batch_size=3).begin(0, worker(0, 2)))
-    monkeypatch.setattr("tdstream.nodes.splitter._LOOK_AHEAD", 7)
+    monkeypatch.setattr("tdstream.nodes.splitter._PLANNED_SAMPLES", 7)
     assert drain(make(1000, batch_size=3).begin(0, worker(0, 2))) == expected
 
 
