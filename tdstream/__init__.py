@@ -26,7 +26,7 @@ if typing.TYPE_CHECKING:
     from tdstream.nodes.batch import Batch
     from tdstream.pipelines.build import build
     from tdstream.pipelines.mixture import Mixture
-    from tdstream.pipelines.pipeline import LazyPipeline, Pipeline
+    from tdstream.pipelines.pipeline import Pipeline
     from tdstream.pipelines.views import View, split
     from tdstream.preparation.api import prepare
     from tdstream.preparation.count import count
@@ -41,7 +41,6 @@ __all__ = [
     "DataMeter",
     "DistributedDataset",
     "GeometryError",
-    "LazyPipeline",
     "Loader",
     "Mixture",
     "OutputError",
@@ -73,7 +72,6 @@ _HOMES = {
     "DataMeter": "tdstream.monitor.meter",
     "DistributedDataset": "tdstream.compat",
     "GeometryError": "tdstream.core.errors",
-    "LazyPipeline": "tdstream.pipelines.pipeline",
     "Loader": "tdstream.loading.loader",
     "Mixture": "tdstream.pipelines.mixture",
     "OutputError": "tdstream.core.errors",

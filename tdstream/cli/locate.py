@@ -52,12 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         The exit code, 0.
     """
     from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415
-    from tdstream.loading.locate import journey_of, locate_step  # noqa: PLC0415 - imports torch
+    from tdstream.loading.locate import locate_step, read_cursor  # noqa: PLC0415 - imports torch
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
 
     if arguments.decode and arguments.data is None:
         raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
-    journey, nodes = journey_of(read_state(arguments.state))
+    cursor, pipeline = read_cursor(read_state(arguments.state))
+    nodes = pipeline.nodes
     shards, readers, texts = None, None, None
     if arguments.data is not None and "mixture" in nodes:
         raise ConfigError("--data names one corpus, and the state is of a mixture of several. Leave it out.")
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         source.load_state_dict(nodes["source"])
         shards = {"": (source.files, source.offsets.tolist())}
         readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
-    located = locate_step(journey, nodes, arguments.step, arguments.rank, shards, readers)
+    located = locate_step(cursor, pipeline, arguments.step, arguments.rank, shards, readers)
     if arguments.decode:
         texts = _texts(arguments, nodes, located)
     _print(located, texts, as_json=arguments.json)
@@ -80,7 +81,7 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
         ConfigError: If the state is of a part by documents: it does not tell where that ends.
         StateError: If the corpus, or a part of it, was another.
     """
-    from tdstream.pipelines.compose import shard_chain  # noqa: PLC0415 - imports torch
+    from tdstream.pipelines.compose import compose_corpus  # noqa: PLC0415 - imports torch
     from tdstream.schedule.sample_spec import SampleSpec  # noqa: PLC0415 - imports torch
 
     if "first_document" in saved:
@@ -92,7 +93,7 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     samples = None if first is None else slice(first, first + saved["samples"])
     names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
     cut = SampleSpec(samples=samples, **{name: saved[name] for name in names if name in saved})
-    reader = shard_chain(directory, cut)[1]
+    reader = compose_corpus(directory, cut)[1]
     reader.load_state_dict(saved)
     return reader
 

@@ -52,20 +52,20 @@ def describe(state: dict[str, Any]) -> str:
     Args:
         state: The portable state.
     """
-    from tdstream.loading.locate import cut_of, lengths_of, plan_of  # noqa: PLC0415
+    from tdstream.loading.locate import SavedPipeline  # noqa: PLC0415
 
     nodes, position = state["nodes"], state["position"]
-    samples, seq_len = lengths_of(nodes).num_samples(state["epoch"]), cut_of(nodes)[0]["seq_len"]
-    dealing, plan = nodes["splitter"], plan_of(nodes)
+    pipeline, partition = SavedPipeline(nodes), nodes["splitter"]
+    samples, seq_len = pipeline.lengths.num_samples(state["epoch"]), pipeline.reader["seq_len"]
     lines = [
         ("epoch", f"{state['epoch']:,}"),
         ("position", f"{min(position, samples):,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
         ("tokens", f"{min(position, samples) * seq_len:,} of {samples * seq_len:,} in this epoch"),
     ]
-    if "step" in dealing:
-        lines.append(("step", f"{dealing['step']:,} ({dealing['batches_done']:,} in this epoch)"))
-    if plan is not None:
-        lines += _sources(plan, state["epoch"], min(position, samples))
+    if "step" in partition:
+        lines.append(("step", f"{partition['step']:,} ({partition['batches_done']:,} in this epoch)"))
+    if pipeline.plan is not None:
+        lines += _sources(pipeline.plan, state["epoch"], min(position, samples))
     lines += [(name, _fields(part)) for name, part in nodes.items()]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)

@@ -1,8 +1,8 @@
-"""Let ranks that do not know how much each of them has left end an epoch at the same step.
+"""A vote of all ranks before each batch, so that ranks whose streams differ end an epoch at the same step.
 
-Before each batch every rank says whether it has one. If one of them has none, the epoch is over for all: what
-the others still have is left out, as the last incomplete global batch of a corpus is. It is one tiny
-collective on the CPU for each batch, and only where there are several ranks.
+Every rank says whether it has a batch. If one has none, the epoch is over for all, and what the others still
+have is dropped, like the last incomplete global batch of a corpus. The vote is one tiny collective on the CPU
+per batch, and only where there are several ranks.
 """
 
 from __future__ import annotations
@@ -19,35 +19,31 @@ logger = logging.getLogger(__name__)
 
 
 class EndOfEpochSync:
-    """The ranks of this job; alone, and where no process group was made, every rank decides for itself.
+    """The vote; alone, or without a process group, a rank decides for itself."""
 
-    Args:
-        several: Whether there are to be several ranks.
-    """
-
-    def __init__(self, *, several: bool) -> None:
-        self._several = several
+    def __init__(self, *, several_ranks: bool) -> None:
+        self._several_ranks = several_ranks
         self._group: Any = None
         self._warned = False
 
     def all_have(self, has: bool) -> bool:
-        """Return whether all ranks have a batch; called by all of them."""
-        if not self._several:
+        """Return whether all ranks have a batch; all of them call this."""
+        if not self._several_ranks:
             return has
         if not is_initialized():
             self._warn()
             return has
         if self._group is None:
-            self._group = _cpu_group()
-        said = torch.tensor([int(has)])
-        torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MIN, group=self._group)
-        return bool(said.item())
+            self._group = _make_cpu_group()
+        votes = torch.tensor([int(has)])
+        torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MIN, group=self._group)
+        return bool(votes.item())
 
     def _warn(self) -> None:
         if not self._warned:
             logger.warning(
-                "Several ranks, but torch.distributed has no process group: they cannot agree on an epoch's "
-                "last batch, and may end it at different steps."
+                "There are several ranks, but torch.distributed has no process group: they cannot agree on "
+                "an epoch's last batch and may end it at different steps."
             )
         self._warned = True
 
@@ -61,17 +57,13 @@ def is_initialized() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def refuse_workers_alone(*, agreed: bool, several: bool) -> None:
-    """Refuse that a worker ends an epoch by itself.
-
-    Args:
-        agreed: Whether its loader lets ranks agree.
-        several: Whether its loader's process belongs to several.
+def check_worker_can_sync(*, loader_syncs: bool, in_group: bool) -> None:
+    """Refuse a worker that would end an epoch by itself, in a loader whose process belongs to a group.
 
     Raises:
-        ConfigError: If nobody would ask the other ranks.
+        ConfigError: If nothing would ask the other ranks.
     """
-    if not agreed and (several or is_initialized()):
+    if not loader_syncs and (in_group or is_initialized()):
         raise ConfigError(
             "workers of a StatefulDataLoader cannot ask other ranks whether they have a batch left, and "
             "ranks whose streams differ would end an epoch at different steps and hang. Use "
@@ -79,8 +71,8 @@ def refuse_workers_alone(*, agreed: bool, several: bool) -> None:
         )
 
 
-def _cpu_group() -> Any:
-    """Return a group of all ranks that can speak of tensors on the CPU."""
+def _make_cpu_group() -> Any:
+    """Return a group of all ranks that works on CPU tensors."""
     backend = str(torch.distributed.get_backend())
     if "gloo" in backend or "mpi" in backend:
         return torch.distributed.group.WORLD

@@ -1,8 +1,8 @@
-"""Say which epoch the next pass serves: a few numbers in memory that a loader and all its workers share.
+"""The epoch of the next pass: a few numbers in memory that a loader and all its workers share.
 
 A loader with workers never calls its dataset in the main process: forked or spawned copies open the passes,
 and copies that live on ("persistent workers") never see what set_epoch() does to the original. So the epoch
-lives in one shared int64 tensor, which torch hands to workers under fork, spawn and forkserver alike. It is
+is kept in one shared int64 tensor, which torch hands to workers under fork, spawn and forkserver alike. It is
 written without locks, by one writer at a time:
 
 - the main process writes in set_epoch(), while no pass is being opened;
@@ -10,7 +10,7 @@ written without locks, by one writer at a time:
   when it is restored from a checkpoint. Every sibling has opened the pass by then.
 
 A pass remembers the generation of set_epoch() that it saw when it was opened, and acknowledges only that
-one: batches of an abandoned pass may still be produced while the main process has already set the next epoch.
+one: batches of an abandoned pass may still be produced when the main process has already set the next epoch.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from torch import Tensor
 from tdstream.core.checks import check_int
 
 
-def shared(cells: Tensor) -> Tensor:
-    """Move a tensor to shared memory; one that is there stays where it is."""
+def share(cells: Tensor) -> Tensor:
+    """Move a tensor to shared memory, unless it is there."""
     moved: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
     return moved
 
 
-# What the cells of the shared tensor mean.
-_NEXT = 0  # the epoch of the next pass, unless set_epoch() has something newer to say
-_SET = 1  # the epoch that set_epoch() asked for
+# The cells of the shared tensor.
+_NEXT = 0  # the epoch of the next pass, unless a newer set_epoch() says otherwise
+_SET = 1  # the epoch that set_epoch() chose
 _GENERATION = 2  # how often set_epoch() was called
-_SERVED = 3  # the newest generation whose pass has run to its end, or that a checkpoint has overruled
-_START = 4  # the position at which the epoch that was asked for begins
+_SERVED = 3  # the newest generation whose pass has ended, or that a checkpoint has overruled
+_START = 4  # the position at which the chosen epoch begins
 _CELLS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the data, as it stood when it was opened."""
+    """One pass over the data, as it was when it was opened."""
 
     epoch: int
     generation: int
     start: int = 0
-    """The position at which it begins; 0 but for a pass that goes on with another geometry."""
+    """The position at which it begins; above 0 only where it continues an epoch under another geometry."""
 
 
 class SharedEpoch:
     """The epoch of the next pass, shared by copies of itself in other processes."""
 
     def __init__(self) -> None:
-        self._cells = shared(torch.zeros(_CELLS, dtype=torch.int64))
+        self._cells = share(torch.zeros(_CELLS, dtype=torch.int64))
         self._at_start: list[int] | None = None
         _clocks.add(self)
 
     @property
     def epoch(self) -> int:
         """The epoch that the next pass serves, or that the running one is in."""
-        return _epoch_of(self._cells.tolist())
+        return _read_epoch(self._cells.tolist())
 
     @property
     def generation(self) -> int:
@@ -70,11 +70,7 @@ class SharedEpoch:
         return int(self._cells[_GENERATION])
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """Choose the epoch of the next pass, here and in workers that already live.
-
-        Args:
-            epoch: The epoch.
-            start: The position at which the pass begins.
+        """Choose the next pass's epoch and first position, here and in workers that are already running.
 
         Raises:
             ConfigError: If the epoch is not an integer of at least 0.
@@ -86,28 +82,23 @@ class SharedEpoch:
     def open(self, *, in_worker: bool) -> Pass:
         """Begin a pass.
 
-        Args:
-            in_worker: Whether this is a loader's worker process. Its first pass is the one that it was
-                started for: a sibling may have served an epoch of few batches, and have moved the clock,
-                before this process came to run.
+        The first pass of a worker process is the one it was started for: before it came to run, a sibling may
+        have served an epoch of few batches and moved the clock.
         """
         started, self._at_start = self._at_start, None
         cells = started if in_worker and started is not None else self._cells.tolist()
         start = cells[_START] if cells[_GENERATION] > cells[_SERVED] else 0
-        return Pass(_epoch_of(cells), cells[_GENERATION], start)
+        return Pass(_read_epoch(cells), cells[_GENERATION], start)
 
     def close(self, finished: Pass) -> None:
-        """Say that the last item of a pass has been produced; the next pass serves the next epoch."""
+        """Note that the last item of a pass was produced: the next pass serves the next epoch."""
         self._cells[_NEXT] = finished.epoch + 1
         self._cells[_SERVED] = finished.generation
 
     def restore(self, epoch: int) -> int:
-        """Say that a checkpoint has put the running pass, or the next one, into an epoch.
+        """Note that a checkpoint puts the running or next pass into an epoch, over any earlier set_epoch().
 
-        It wins over every set_epoch() before it.
-
-        Returns:
-            The generation that the restored pass acknowledges.
+        Returns the generation that the restored pass acknowledges.
         """
         generation = int(self._cells[_GENERATION])
         self._cells[_NEXT] = epoch
@@ -115,20 +106,20 @@ class SharedEpoch:
         return generation
 
     def _note_start(self) -> None:
-        """Keep what a process that is about to be started must see in its first pass."""
+        """Keep what a process about to be started must see in its first pass."""
         self._at_start = self._cells.tolist()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"cells": self._cells, "at_start": self._cells.tolist()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copy by copy.deepcopy or plain pickle is a clock of its own, and must be shared anew.
-        self._cells = shared(state["cells"])
+        # A copy by copy.deepcopy or plain pickle is a clock of its own, in shared memory of its own.
+        self._cells = share(state["cells"])
         self._at_start = state["at_start"]
         _clocks.add(self)
 
 
-def _epoch_of(cells: list[int]) -> int:
+def _read_epoch(cells: list[int]) -> int:
     return cells[_SET] if cells[_GENERATION] > cells[_SERVED] else cells[_NEXT]
 
 

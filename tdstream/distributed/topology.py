@@ -1,4 +1,4 @@
-"""Say which data-parallel rank and loader worker this process is; the only reader of the environment."""
+"""The data-parallel rank and loader worker of this process; the only reader of the environment."""
 
 from __future__ import annotations
 
@@ -35,12 +35,8 @@ class Worker:
 def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = None) -> Topology:
     """Return the data-parallel coordinate: the arguments, else torch.distributed, else RANK and WORLD_SIZE.
 
-    Args:
-        dp_rank: This process's data-parallel rank; given together with dp_world_size or not at all.
-        dp_world_size: The number of data-parallel ranks.
-
     Raises:
-        ConfigError: If only one is given, or the rank lies outside the world.
+        ConfigError: If only one argument is given, or the rank is not below the world size.
     """
     if (dp_rank is None) != (dp_world_size is None):
         raise ConfigError(
@@ -48,12 +44,12 @@ def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = Non
             f"dp_world_size={dp_world_size}."
         )
     if dp_rank is not None and dp_world_size is not None:
-        return _checked("dp_rank", dp_rank, "dp_world_size", dp_world_size)
-    distributed = sys.modules.get("torch.distributed")  # Where nobody has imported it, there is no group.
+        return _check_rank("dp_rank", dp_rank, "dp_world_size", dp_world_size)
+    distributed = sys.modules.get("torch.distributed")  # Unless something has imported it, there is no group.
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return Topology(distributed.get_rank(), distributed.get_world_size())
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _checked("RANK", _environment("RANK"), "WORLD_SIZE", _environment("WORLD_SIZE"))
+        return _check_rank("RANK", _read_variable("RANK"), "WORLD_SIZE", _read_variable("WORLD_SIZE"))
     return Topology(0, 1)
 
 
@@ -64,7 +60,7 @@ def current_worker() -> Worker:
     return Worker(0, 1, False) if info is None else Worker(info.id, info.num_workers, True)
 
 
-def _checked(rank_name: str, rank: int, world_name: str, world_size: int) -> Topology:
+def _check_rank(rank_name: str, rank: int, world_name: str, world_size: int) -> Topology:
     rank, world_size = check_int(rank_name, rank, at_least=0), check_int(world_name, world_size, at_least=1)
     if rank >= world_size:
         raise ConfigError(
@@ -73,7 +69,7 @@ def _checked(rank_name: str, rank: int, world_name: str, world_size: int) -> Top
     return Topology(rank, world_size)
 
 
-def _environment(name: str) -> int:
+def _read_variable(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:

@@ -1,9 +1,9 @@
-"""End a loader's worker when the process that it works for is gone.
+"""A thread that ends a loader's worker when the process that it works for is gone.
 
 A worker that waits to write into a full pipe, or that a fork server started, outlives a trainer killed with
-SIGKILL, for ever. A thread that looks twice a second ends it. Two signs are needed: the parent's process id
-changes under fork and spawn; under forkserver the parent is the fork server, which lives on, but the
-sentinel of multiprocessing's parent process tells.
+SIGKILL for ever. A thread that looks twice a second ends it. Two signs are needed: under fork and spawn the
+parent's process id changes; under forkserver the parent is the fork server, which lives on, but the sentinel
+of multiprocessing's parent process tells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _watched: set[int] = set()  # process ids, since a forked child inherits this se
 
 
 def watch_parent() -> None:
-    """Start the watch in this worker process, once; it leaves the process with os._exit."""
+    """Start the thread in this worker process, once; it ends the process with os._exit."""
     if os.getpid() in _watched:
         return
     _watched.add(os.getpid())

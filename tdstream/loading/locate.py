@@ -1,4 +1,4 @@
-"""Say which tokens were in a step, from a state alone: nothing is run, and no tokens are read.
+"""The tokens of a step, found from a state alone: nothing is run, and no tokens are read.
 
 Where documents decide what a sample holds, the corpus's index of documents, or its plan, is asked as well.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StateError
-from tdstream.loading.portable_state import legs_of, open_portable
+from tdstream.loading.portable_state import SavedPartition, open_portable
 from tdstream.nodes.base import ReaderNode
 from tdstream.nodes.shard_source import expanded_sizes
 from tdstream.schedule.mixture_plan import MixturePlan
@@ -26,7 +27,6 @@ from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
 Shards = tuple[Sequence[str], Sequence[int]]
 """File names, and offsets in the stream of tokens with one more entry."""
-_NONE: Shards = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,81 +39,7 @@ class Piece:
     """The first token's place in the shard."""
     tokens: int
     document: int = -1
-    """The number of the document that they are of, where documents decide what a row holds; else -1."""
-
-
-Place = Callable[[str, int], tuple[int, tuple[Piece, ...]]]
-"""Returns, of a source's sample, its first token and its pieces."""
-
-
-def by_stride(reader: dict[str, Any], shards: Mapping[str, Shards] | None) -> Place:
-    """Return where samples lie that begin at multiples of a stride.
-
-    Args:
-        reader: The reader's identity.
-        shards: Of each source by name, its shards; None where it is not known where a source begins.
-    """
-    stride = int(reader["stride"])
-    begin = reader.get("first_token", 0) + reader.get("first_sample", 0) * stride
-
-    def place(name: str, index: int) -> tuple[int, tuple[Piece, ...]]:
-        if shards is None:
-            return -1, ()
-        first = begin + index * stride
-        return first, _pieces(shards.get(name, _NONE), first, reader["seq_len"] + 1)
-
-    return place
-
-
-def by_documents(
-    reader: dict[str, Any],
-    shards: Mapping[str, Shards],
-    readers: Mapping[str, ReaderNode] | None,
-    *,
-    nameable: bool = True,
-) -> Place:
-    """Return where samples lie if documents decide that.
-
-    Args:
-        reader: The reader's identity.
-        shards: Of each source by name, its shards.
-        readers: Of each source, what tells where its samples lie.
-        nameable: Whether the command line can name the source: one corpus, or a range of its samples.
-
-    Raises:
-        ConfigError: If nobody tells.
-    """
-    if readers is None:
-        by_data = "Name the corpus with --data, or ask" if nameable else "Ask"
-        raise ConfigError(
-            f'samples of cut="{reader["cut"]}" begin where documents do, which the state does not tell. '
-            f"{by_data} loader.locate."
-        )
-
-    def place(name: str, index: int) -> tuple[int, tuple[Piece, ...]]:
-        if name not in readers:
-            return -1, ()
-        starts, lengths, documents = (part.tolist() for part in readers[name].stretches(index))
-        pieces = [
-            replace(piece, document=document)
-            for start, tokens, document in zip(starts, lengths, documents, strict=True)
-            for piece in _pieces(shards.get(name, _NONE), start, tokens)
-        ]
-        return starts[0], tuple(pieces)
-
-    return place
-
-
-def _pieces(shards: Shards, first: int, tokens: int) -> tuple[Piece, ...]:
-    """Return where tokens first, first + 1, ... of the stream lie."""
-    names, offsets = shards
-    pieces = []
-    while tokens and len(names):
-        shard = bisect_right(offsets, first) - 1
-        here = min(offsets[shard + 1] - first, tokens)
-        pieces.append(Piece(names[shard], first - offsets[shard], here))
-        first, tokens = first + here, tokens - here
-    return tuple(pieces)
+    """The number of their document, where documents decide what a row holds; else -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,173 +55,210 @@ class LocatedSample:
     first_token: int
     """Its first token's place in the corpus read as one stream; -1 where the state does not tell."""
     pieces: tuple[Piece, ...]
-    """Where its tokens lie, seq_len + 1 or, where documents decide, up to so many; empty where the state
-    cannot tell and no corpus was given."""
+    """Where its tokens lie: seq_len + 1 or, where documents decide, at most that many; empty where the state
+    does not tell and no corpus was given."""
     source: str = ""
     """The name of its source in a mixture; index and tokens are counted in that source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What a step had, or will have."""
+    """The samples of a step."""
 
     step: int
     epoch: int
     samples: tuple[LocatedSample, ...]
 
 
-def journey_of(state: dict[str, Any]) -> tuple[RunCursor, dict[str, dict[str, Any]]]:
-    """Return the journey and the identities of a portable state.
+class SavedPipeline:
+    """What the identities in a state tell of the pipeline.
 
     Raises:
-        StateError: If it is none, or was cut.
+        StateError: If they were cut or changed.
+    """
+
+    def __init__(self, nodes: dict[str, dict[str, Any]]) -> None:
+        self.nodes = nodes
+        try:
+            parts = nodes.get("mixture", nodes)
+            self.reader, self.order = {**parts["reader"]}, {**parts["permutation"]}
+            self.plan = self._read_plan()
+            """The plan of a mixture, if it reads one."""
+            self.lengths: EpochLengths = self.plan.schedule if self.plan else self._read_length()
+        except (KeyError, TypeError, ZeroDivisionError) as error:
+            raise StateError(
+                f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
+            ) from None
+
+    def _read_plan(self) -> MixturePlan | None:
+        if "mixture" not in self.nodes:
+            return None
+        seed = None if self.order.get("order") == "sequential" else self.order.get("seed")
+        return MixturePlan.of_state(self.nodes["mixture"], seed)
+
+    def _read_length(self) -> SameLength:
+        if "samples" in self.reader:  # a part of the samples, or documents decide how many there are
+            return SameLength(int(self.reader["samples"]))
+        seq_len, stride = self.reader["seq_len"], self.reader["stride"]
+        tokens = self.reader.get("tokens", self.nodes["source"]["total_tokens"])
+        return SameLength(int((tokens - seq_len - 1) // stride + 1))
+
+    def shards(self) -> dict[str, Shards]:
+        """Return the names, by the format's rule, and offsets of one corpus's shards; {} for a mixture."""
+        if self.plan is not None:
+            return {}
+        sizes = expanded_sizes(self.nodes["source"]["shard_tokens"])
+        names = [f"chunk_{number:06d}.bin" for number in range(len(sizes))]
+        return {"": (names, [0, *accumulate(sizes)])}
+
+    def find_samples(self, positions: Ints, epoch: int) -> tuple[list[str], list[int]]:
+        """Return, of positions [n], the names of their sources ("" for one corpus) and the stored indices."""
+        plan = self.plan
+        if plan is None:
+            order = self._make_order(self.lengths.num_samples(epoch), epoch)
+            return [""] * len(positions), order(positions).tolist()
+        sources, numbers = plan.schedule.at(positions, epoch)
+        own_epochs, own_positions = plan.own_places(sources, numbers)
+        places = zip(
+            sources.tolist(), own_epochs.tolist(), np.split(own_positions, len(positions)), strict=True
+        )
+        indices = [
+            int(self._make_order(plan.entries[which].samples, when)(at)[0]) for which, when, at in places
+        ]
+        return [plan.names[source] for source in sources.tolist()], indices
+
+    def _make_order(self, num_samples: int, epoch: int) -> Order:
+        return make_order(
+            self.order["order"],
+            num_samples=num_samples,
+            seed=self.order["seed"],
+            epoch=epoch,
+            block_samples=self.order.get("block_samples") or 1,
+        )
+
+
+def read_cursor(state: dict[str, Any]) -> tuple[RunCursor, SavedPipeline]:
+    """Return where the run of a portable state stands, and what it reads.
+
+    Raises:
+        StateError: If it is not one, or was cut.
     """
     epoch, position, nodes = open_portable(state)
-    lengths = lengths_of(nodes)
-    step, done, legs = legs_of(nodes["splitter"], epoch, position, lengths)
-    wrap = nodes["splitter"].get("tail") == "wrap"
-    last = legs[-1]
-    sizes = {"global_batch": last.global_batch, "batch_size": last.batch_size}
-    journey = RunCursor(num_samples=lengths, wrap=wrap, **sizes)
-    journey.restore((epoch, position), step, done, legs)
-    return journey, nodes
-
-
-def lengths_of(nodes: dict[str, dict[str, Any]]) -> EpochLengths:
-    """Return the samples of epochs, from the identities in a state.
-
-    Raises:
-        StateError: If they were cut or changed.
-    """
-    plan = plan_of(nodes)
-    if plan is not None:
-        return plan.schedule
-    try:
-        reader = nodes["reader"]
-        if "samples" in reader:  # a part of them, or samples whose number documents decide
-            return SameLength(int(reader["samples"]))
-        tokens = reader.get("tokens", nodes["source"]["total_tokens"])
-        return SameLength(int((tokens - reader["seq_len"] - 1) // reader["stride"] + 1))
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise _cut(error) from None
-
-
-def plan_of(nodes: dict[str, dict[str, Any]]) -> MixturePlan | None:
-    """Return the plan of the mixture in a state, if it is of one.
-
-    Raises:
-        StateError: If it was cut or changed.
-    """
-    if "mixture" not in nodes:
-        return None
-    order = cut_of(nodes)[1]
-    seed = None if order.get("order") == "sequential" else order.get("seed")
-    return MixturePlan.of_state(nodes["mixture"], seed)
-
-
-def cut_of(nodes: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return how samples are cut, and how they are ordered: the identities of reader and permutation.
-
-    Raises:
-        StateError: If they were cut or changed.
-    """
-    try:
-        parts = nodes.get("mixture", nodes)
-        return {**parts["reader"]}, {**parts["permutation"]}
-    except (KeyError, TypeError) as error:
-        raise _cut(error) from None
+    pipeline, partition = SavedPipeline(nodes), SavedPartition.read(nodes["splitter"])
+    step, done, spans = partition.progress_at(epoch, position, pipeline.lengths)
+    last = spans[-1]
+    cursor = RunCursor(
+        num_samples=pipeline.lengths, global_batch=last.global_batch, wrap=partition.tail == "wrap",
+        batch_size=last.batch_size,
+    )  # fmt: skip
+    cursor.restore((epoch, position), step, done, spans)
+    return cursor, pipeline
 
 
 def locate_step(
-    journey: RunCursor,
-    nodes: dict[str, dict[str, Any]],
+    cursor: RunCursor,
+    pipeline: SavedPipeline,
     step: int,
     rank: int | None = None,
     shards: Mapping[str, Shards] | None = None,
     readers: Mapping[str, ReaderNode] | None = None,
 ) -> Located:
-    """Return what a step had, or will have.
+    """Return the samples of a step, counted from 0 over the run; with a rank only that rank's rows.
 
-    Args:
-        journey: Where the run stands, and how it came there.
-        nodes: The identities of the pipeline's nodes.
-        step: The step, counted from 0 over the whole run.
-        rank: Only this data-parallel rank's rows; None means the global batch.
-        shards: Of each source by name ("" where there is only one), file names, and offsets with one more
-            entry; by default what the state tells.
-        readers: Of each source, what tells where its samples lie if documents decide that.
+    `shards`, by source ("" for one corpus), default to what the state tells; `readers`, by source, tell where
+    samples lie if documents decide that.
 
     Raises:
         ConfigError: If the step is older than what the state remembers, there is no such rank, or documents
-            decide where samples lie and nobody tells.
+            decide where samples lie and there are no readers.
     """
     try:
-        leg = journey.locate(step)
+        span = cursor.locate(step)
     except LookupError as error:
         raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
-    ends = journey.lengths.num_samples(leg.epoch), journey.lengths.fills_from(leg.epoch)
-    positions = folded(_positions(leg, rank), *ends)
-    names, indices = _places(nodes, positions, leg.epoch)
-    if shards is None:
-        shards = {} if "mixture" in nodes else {"": shards_of(nodes["source"])}
-    reader, _ = cut_of(nodes)
-    if "cut" in reader:
-        nameable = "mixture" not in nodes and "first_document" not in reader
-        place = by_documents(reader, shards, readers, nameable=nameable)
+    ends = cursor.lengths.num_samples(span.epoch), cursor.lengths.fills_from(span.epoch)
+    positions = folded(_list_positions(span, rank), *ends)
+    names, indices = pipeline.find_samples(positions, span.epoch)
+    known = pipeline.shards() if shards is None else shards
+    find: Callable[[str, int], Found]
+    if "cut" in pipeline.reader:
+        if readers is None:
+            _refuse_without_readers(pipeline)
+        find = partial(_find_stretches, readers or {}, known)
+    elif pipeline.plan is not None and pipeline.plan.has_parts:
+        find = _find_nothing  # the state of a mixture does not tell where parts of sources begin
     else:
-        plan = plan_of(nodes)  # without parts of sources, a mixture's state tells where their samples begin
-        place = by_stride(reader, shards if plan is None or not plan.has_parts else None)
-    first_row = 0 if rank is None else rank * leg.batch_size
+        find = partial(_find_window, pipeline.reader, known)
+    first_row = 0 if rank is None else rank * span.batch_size
     samples = []
     for row, (position, name, index) in enumerate(zip(positions.tolist(), names, indices, strict=True)):
-        its_rank = (first_row + row) // leg.batch_size if leg.batch_size else -1
-        samples.append(LocatedSample(its_rank, position, index, *place(name, index), source=name))
-    return Located(step, leg.epoch, tuple(samples))
+        its_rank = (first_row + row) // span.batch_size if span.batch_size else -1
+        samples.append(LocatedSample(its_rank, position, index, *find(name, index), source=name))
+    return Located(step, span.epoch, tuple(samples))
 
 
-def _places(nodes: dict[str, dict[str, Any]], positions: Ints, epoch: int) -> tuple[list[str], list[int]]:
-    """Return the names of the sources at positions ("" where there is one), and the samples' own indices."""
-    plan, (_, order) = plan_of(nodes), cut_of(nodes)
-    if plan is None:
-        samples = lengths_of(nodes).num_samples(epoch)
-        return [""] * len(positions), _order(order, samples, epoch)(positions).tolist()
-    sources, numbers = plan.schedule.at(positions, epoch)
-    own_epochs, own_positions = plan.own_places(sources, numbers)
-    own = zip(sources.tolist(), own_epochs.tolist(), np.split(own_positions, len(positions)), strict=True)
-    indices = [int(_order(order, plan.entries[which].samples, when)(at)[0]) for which, when, at in own]
-    return [plan.names[source] for source in sources.tolist()], indices
-
-
-def _order(order: dict[str, Any], num_samples: int, epoch: int) -> Order:
-    return make_order(
-        order["order"],
-        num_samples=num_samples,
-        seed=order["seed"],
-        epoch=epoch,
-        block_samples=order.get("block_samples") or 1,
-    )
-
-
-def shards_of(source: dict[str, Any]) -> Shards:
-    """Return names and offsets of the shards as far as a state tells; names by the format's rule."""
-    sizes = expanded_sizes(source["shard_tokens"])
-    return [f"chunk_{number:06d}.bin" for number in range(len(sizes))], [0, *accumulate(sizes)]
-
-
-def _cut(error: Exception) -> StateError:
-    return StateError(
-        f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
-    )
-
-
-def _positions(leg: RunSpan, rank: int | None) -> Ints:
+def _list_positions(span: RunSpan, rank: int | None) -> Ints:
     """Return the positions of a step, or of one rank's part of it."""
     if rank is None:
-        return np.arange(leg.position, leg.position + leg.global_batch, dtype=np.int64)
-    if not leg.batch_size:
-        raise ConfigError("the state does not tell how that step was dealt out to ranks; leave rank out.")
-    ranks = leg.global_batch // leg.batch_size
+        return np.arange(span.position, span.position + span.global_batch, dtype=np.int64)
+    if not span.batch_size:
+        raise ConfigError("the state does not tell which rank had which rows of that step; leave rank out.")
+    ranks = span.global_batch // span.batch_size
     if check_int("rank", rank, at_least=0) >= ranks:
-        raise ConfigError(f"rank must be 0 to {ranks - 1} at step {leg.step:,}, got {rank}.")
-    first = leg.position + rank * leg.batch_size
-    return np.arange(first, first + leg.batch_size, dtype=np.int64)
+        raise ConfigError(f"rank must be 0 to {ranks - 1} at step {span.step:,}, got {rank}.")
+    first = span.position + rank * span.batch_size
+    return np.arange(first, first + span.batch_size, dtype=np.int64)
+
+
+Found = tuple[int, tuple[Piece, ...]]
+"""A sample's first token, -1 if unknown, and its pieces."""
+
+
+def _find_nothing(_name: str, _index: int) -> Found:
+    return -1, ()
+
+
+def _find_window(reader: dict[str, Any], shards: Mapping[str, Shards], name: str, index: int) -> Found:
+    """Find a sample that begins at a multiple of the stride."""
+    stride = int(reader["stride"])
+    first = reader.get("first_token", 0) + (reader.get("first_sample", 0) + index) * stride
+    return first, _cut_at_shards(shards.get(name), first, reader["seq_len"] + 1)
+
+
+def _find_stretches(
+    readers: Mapping[str, ReaderNode], shards: Mapping[str, Shards], name: str, index: int
+) -> Found:
+    """Find a sample of which documents decide where it lies."""
+    if name not in readers:
+        return -1, ()
+    starts, lengths, documents = (part.tolist() for part in readers[name].stretches(index))
+    pieces = [
+        replace(piece, document=document)
+        for start, tokens, document in zip(starts, lengths, documents, strict=True)
+        for piece in _cut_at_shards(shards.get(name), start, tokens)
+    ]
+    return starts[0], tuple(pieces)
+
+
+def _cut_at_shards(shards: Shards | None, first: int, tokens: int) -> tuple[Piece, ...]:
+    """Return where tokens first, first + 1, ... of the stream lie.
+
+    With offsets [0, 10, 20], 4 tokens from 8 are tokens 8, 9 of the first shard and 0, 1 of the second.
+    """
+    names, offsets = shards or ((), ())
+    pieces = []
+    while tokens and names:
+        shard = bisect_right(offsets, first) - 1
+        here = min(offsets[shard + 1] - first, tokens)
+        pieces.append(Piece(names[shard], first - offsets[shard], here))
+        first, tokens = first + here, tokens - here
+    return tuple(pieces)
+
+
+def _refuse_without_readers(pipeline: SavedPipeline) -> None:
+    can_be_named = pipeline.plan is None and "first_document" not in pipeline.reader  # on the command line
+    ask = "Name the corpus with --data, or ask" if can_be_named else "Ask"
+    raise ConfigError(
+        f'samples of cut="{pipeline.reader["cut"]}" begin where documents do, which the state does not tell. '
+        f"{ask} loader.locate."
+    )

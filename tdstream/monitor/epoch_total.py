@@ -8,7 +8,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from tdstream.loading.torchdata_workarounds import batches_before
-from tdstream.streams.total_hint import TotalHint, hint_of
+from tdstream.streams.total_hint import TotalHint, find_hint
 
 _ended: MutableMapping[Any, int] = WeakKeyDictionary()  # loader -> batches of its last whole pass
 
@@ -51,7 +51,7 @@ class Extent:
     def ask(self) -> TotalHint | None:
         """Return what is known at this moment, `done` never above `total`; None if nothing is."""
         if not self._is_over:
-            best = self._best_of(hint_of(self._loader) if self._total is None else None)
+            best = self._best_of(find_hint(self._loader) if self._total is None else None)
             if best is not None and best.unit != "batch" and not (best.is_exact or self._has_begun):
                 best = replace(best, done=0)  # what workers have said is of the pass before
             if best is not None and best.done > best.total:  # more than there should have been

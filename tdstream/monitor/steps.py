@@ -10,7 +10,7 @@ from typing import Any
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
-from tdstream.streams.total_hint import hint_of
+from tdstream.streams.total_hint import find_hint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
 
 
 def _length(loader: Sized) -> int:
-    hint = hint_of(loader)
+    hint = find_hint(loader)
     if hint is not None and hint.kind == "counted" and hint.unit == "batch":
         return hint.total
     try:

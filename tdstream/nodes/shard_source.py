@@ -8,16 +8,23 @@ import os
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
+from tdstream.corpus.derived import WindowCounts, counts_of
+from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.document_index import corpus_ends, pad_id_of
 from tdstream.corpus.mapped_array import check_size, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
+from tdstream.schedule.windows import DocumentCut
+
+if TYPE_CHECKING:
+    from tdstream.corpus.pack_plan import PackOptions, PackPlan
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +98,25 @@ class ShardSource(IdentityState):
     def open(self) -> ShardMaps:
         """Return the tokens, to be read."""
         return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
+
+    def ends(self) -> DocumentEnds:
+        """Return where documents end."""
+        return corpus_ends(self.directory, self.files, self.offsets, self.dtype)
+
+    def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
+        """Return how many windows documents first .. last - 1 have."""
+        return counts_of(self.directory, ends, cut, documents)
+
+    def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
+        """Return which documents each packed row holds."""
+        from tdstream.corpus.pack_plan import plan_of  # noqa: PLC0415 - imports tqdm, for a bar
+
+        return plan_of(self.directory, ends, options)
+
+    @property
+    def pad_id(self) -> int:
+        """The id at places without a token."""
+        return pad_id_of(self.directory)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""

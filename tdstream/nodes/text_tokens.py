@@ -1,4 +1,4 @@
-"""Texts as one long stream of tokens in memory, tokenized once, when that is first needed."""
+"""Texts as one long stream of tokens in memory, tokenized once, when the node is made."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tdstream.core.state import IdentityState
+from tdstream.corpus.derived import WindowCounts, count_windows
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.corpus.pack_plan import PackOptions, PackPlan, plan_in_memory
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.base import TokenArray
+from tdstream.schedule.windows import DocumentCut
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextSource
 from tdstream.text.tokenize import Tokenize, TokenizedDocuments
 
-_RECORDS = 1000  # that are tokenized together
-_PATIENCE = 1.0  # seconds, after which a bar is shown
+_RECORDS = 1000  # tokenized together
+_PATIENCE = 1.0  # seconds before a bar is shown
 
 
 class TextTokens(IdentityState):
-    """The tokens of all texts of a source, which are made here.
+    """The tokens of all texts of a source.
+
+    They are made here, in the process that builds the pipeline, so that no loader's worker makes them again.
 
     Args:
         source: The texts.
         tokenize: Makes tokens of them.
-        quiet: Whether no bar is shown, however long it takes.
+        quiet: Whether to show no bar, however long it takes.
 
     Attributes:
         what: What to call it in a sentence.
         dtype: The storage type.
+        pad_id: The id at places without a token.
 
     Raises:
         SourceError: If a record holds no text.
@@ -41,7 +47,7 @@ class TextTokens(IdentityState):
     what = "the text"
 
     def __init__(self, source: TextSource, tokenize: Tokenize, *, quiet: bool = False) -> None:
-        self.dtype = tokenize.dtype
+        self.dtype, self.pad_id = tokenize.dtype, tokenize.pad_token_id
         documents = _tokenized(source, tokenize, quiet)
         self._tokens, self._ends = documents.tokens, documents.ends
         self._identity = {
@@ -56,7 +62,7 @@ class TextTokens(IdentityState):
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of all texts, an end-of-text token behind each."""
+        """Tokens of all texts, including an end-of-text token after each."""
         return len(self._tokens)
 
     def open(self) -> TokenArray:
@@ -66,6 +72,14 @@ class TextTokens(IdentityState):
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
         return DocumentEnds.of(self._ends, self.total_tokens)
+
+    def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
+        """Return how many windows documents first .. last - 1 have."""
+        return WindowCounts(count_windows(ends, cut, documents))
+
+    def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
+        """Return which documents each packed row holds."""
+        return plan_in_memory(ends, options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same text under the same tokenizer."""

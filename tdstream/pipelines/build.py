@@ -12,12 +12,13 @@ from tdstream.core.checks import check_bool
 from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import document_fields
+from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.cached_source import corpus_in_cache, cut_of
-from tdstream.pipelines.compose import live_pipeline, memory_chain, memory_tokenizer, shard_chain
-from tdstream.pipelines.compose_mixture import mixture_node
+from tdstream.pipelines.compose import IndexedNodes, compose_corpus, compose_memory, make_stream_pipeline
+from tdstream.pipelines.compose_mixture import compose_mixture
 from tdstream.pipelines.mixture import Mixture
-from tdstream.pipelines.pipeline import LazyPipeline, Pipeline
+from tdstream.pipelines.pipeline import Pipeline
 from tdstream.pipelines.source_kind import Text, heed_meanings, holds_text, kind_of, mixture_kind
 from tdstream.pipelines.views import View
 from tdstream.schedule.sample_spec import SampleSpec
@@ -57,7 +58,7 @@ def build(
     strict: bool = True,
     dp_rank: int | None = None,
     dp_world_size: int | None = None,
-) -> Pipeline | LazyPipeline | StreamPipeline:
+) -> Pipeline | StreamPipeline:
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
@@ -125,8 +126,9 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
+    quiet = topology.dp_rank > 0
     source_id, strict = check_bool("source_id", source_id), check_bool("strict", strict)
-    how = SampleSpec(
+    spec = SampleSpec(
         seq_len=seq_len,
         stride=stride,
         cut=cut,
@@ -148,32 +150,31 @@ def build(
     else:
         found = kind_of(source, kind, cache_dir=cache_dir)
     heed_meanings(
-        found, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
+        found, quiet=quiet, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
         cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
         block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
         samples=samples, tail=tail, source_id=source_id,
     )  # fmt: skip
     fields = document_fields(
-        how.marks_ends,
+        spec.marks_ends,
         batched=batch_size is not None,
         cross_labels=cross_document_labels,
         capacity=cu_seqlens_capacity,
     )
     if found == "stream":
-        return live_pipeline(
-            source, text, how, batch_size=batch_size, labels=labels, topology=topology, strict=strict
+        return make_stream_pipeline(
+            source, text, spec, batch_size=batch_size, labels=labels, topology=topology, strict=strict
         )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
-
-    def dealt(chain: tuple[Any, ...]) -> Pipeline:
-        splitter = Splitter(chain[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
-        return Pipeline(chain, splitter, collate, strict=strict)
-
+    nodes: tuple[MixtureNode] | IndexedNodes
     if isinstance(mixture, Mixture):
-        return dealt((mixture_node(mixture, how, dtype=dtype, strict=strict, source_id=source_id),))
-    if found == "memory":
-        tokenize, quiet = memory_tokenizer(text, how), topology.dp_rank > 0
-        return LazyPipeline(lambda: dealt(memory_chain(source, text, tokenize, how, quiet=quiet)))
-    if found == "cache":
-        source, how = corpus_in_cache(source, text, how, cache_dir, topology), cut_of(how, text)
-    return dealt(shard_chain(source, how, dtype=dtype))
+        nodes = (compose_mixture(mixture, spec, dtype=dtype, strict=strict, source_id=source_id),)
+    elif found == "memory":
+        nodes = compose_memory(source, text, spec, quiet=quiet)
+    elif found == "cache":
+        corpus = corpus_in_cache(source, text, spec, cache_dir, topology)
+        nodes = compose_corpus(corpus, cut_of(spec, text), dtype=dtype)
+    else:
+        nodes = compose_corpus(source, spec, dtype=dtype)
+    splitter = Splitter(nodes[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
+    return Pipeline(nodes, splitter, collate, strict=strict)

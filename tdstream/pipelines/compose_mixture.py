@@ -1,4 +1,4 @@
-"""Compose the sources of a mixture to one ordered node."""
+"""The node of a mixture, composed from its sources."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.shard_reader import JoinedMaps, ShardMaps
-from tdstream.nodes.base import ReaderNode
+from tdstream.nodes.base import Node, ReaderNode
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
@@ -22,26 +21,113 @@ from tdstream.nodes.mixture_node import MixtureNode, Part, PlainRows
 from tdstream.nodes.rows import RowEnds
 from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
-from tdstream.pipelines.compose import Chain, shard_chain
+from tdstream.pipelines.compose import compose_nodes
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.source_kind import is_path
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
 from tdstream.schedule.sample_spec import SampleSpec
 
+logger = logging.getLogger(__name__)
+
 Ints = NDArray[np.int64]
 
+_SHARED = ("seq_len", "stride", "cut")  # fields of a reader that are the same for all sources
 
-def joint_orders(ordered: Sequence[EpochPermutation]) -> JointOrder | None:
-    """Return the sources' orders as one, where they are "feistel"."""
-    if any(source.order != "feistel" for source in ordered):
+
+def compose_mixture(
+    mixture: Mixture,
+    spec: SampleSpec,
+    *,
+    dtype: DTypeLike | None = None,
+    strict: bool = True,
+    source_id: bool = False,
+) -> MixtureNode:
+    """Return a mixture's node; with source_id its rows say which source they are of."""
+    views, sources = _open_sources(mixture, dtype)
+    _check_tokenizers(sources, strict=strict)
+    composed = {name: compose_nodes(source, spec, views[name]) for name, source in sources.items()}
+    readers = {name: nodes[1] for name, nodes in composed.items()}
+    orders = [nodes[2] for nodes in composed.values()]
+    parts = [
+        Part(
+            name=name,
+            source=sources[name],
+            ordered=nodes[2],
+            dtype=sources[name].dtype,
+            fingerprint=_fingerprint(nodes[:2]),
+            find_ends=_find_ends(readers[name]),
+            max_epochs=mixture.max_epochs.get(name, 0),
+        )
+        for name, nodes in composed.items()
+    ]
+    order, identities = orders[0].state_dict(), [reader.state_dict() for reader in readers.values()]
+    return MixtureNode(
+        parts,
+        stages=mixture.stages({part.name: len(part.ordered) for part in parts}),
+        stop=mixture.stop,
+        shared={
+            "reader": {field: identities[0][field] for field in _SHARED if field in identities[0]},
+            "permutation": order,
+        },
+        seed=None if order["order"] == "sequential" else orders[0].seed,
+        source_id=source_id,
+        has_parts=any("first_token" in reader or "first_sample" in reader for reader in identities),
+        orders=_join_orders(orders),
+        plain=_join_plain_rows(list(readers.values())),
+    )
+
+
+def _open_sources(
+    mixture: Mixture, dtype: DTypeLike | None
+) -> tuple[dict[str, View | None], dict[str, ShardSource]]:
+    """Return the views and the corpora of a mixture's sources, by name."""
+    for name, source in mixture.sources.items():
+        if not is_path(source) and not isinstance(source, View):
+            raise ConfigError(
+                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
+                f"{type(source).__name__}. Prepare text first: tdstream prepare makes a corpus of it."
+            )
+    views = {n: source if isinstance(source, View) else None for n, source in mixture.sources.items()}
+    directories = {n: view.directory if view else mixture.sources[n] for n, view in views.items()}
+    return views, {name: ShardSource(directory, dtype=dtype) for name, directory in directories.items()}
+
+
+def _check_tokenizers(sources: dict[str, ShardSource], *, strict: bool) -> None:
+    """Refuse sources of different tokenizers, where their meta.json tells."""
+    known = {name: source.tokenizer_fingerprint for name, source in sources.items()}
+    known = {name: fingerprint for name, fingerprint in known.items() if fingerprint}
+    first = next(iter(known), "")
+    other = next((name for name in known if known[name] != known[first]), None)
+    if other is None:
+        return
+    message = (
+        f"{first} and {other} were prepared with different tokenizers: the same ids mean different text."
+    )
+    if strict:
+        raise ConfigError(
+            f"{message} Prepare them with one tokenizer, or pass strict=False to mix them anyway."
+        )
+    logger.warning("%s Continuing, since strict=False.", message)
+
+
+def _fingerprint(nodes: Sequence[Node]) -> str:
+    """Return a digest of a source's own identities, without what all sources of a mixture share."""
+    states = [node.state_dict() for node in nodes]
+    own = [{field: value for field, value in state.items() if field not in _SHARED} for state in states]
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _join_orders(orders: Sequence[EpochPermutation]) -> JointOrder | None:
+    """Return the sources' orders as one, if they are "feistel"."""
+    if any(order.order != "feistel" for order in orders):
         return None
-    return JointOrder([len(source) for source in ordered], ordered[0].seed)
+    return JointOrder([len(order) for order in orders], orders[0].seed)
 
 
-def plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
-    """Return the sources' shards as one stream, where samples are windows of it, of one storage type."""
-    found = [_plain(reader) for reader in readers]
+def _join_plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
+    """Return the sources' shards as one stream, if samples are windows of it, of one storage type."""
+    found = [_find_plain(reader) for reader in readers]
     plain = [pair for pair in found if pair is not None]
     if len(plain) < len(found):
         return None
@@ -55,111 +141,22 @@ def plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
     )
 
 
-def _plain(reader: ReaderNode) -> tuple[MemmapReader, int] | None:
-    """Return what cuts plain windows, and the first sample of it that is read; None for other readers."""
+def _find_plain(reader: ReaderNode) -> tuple[MemmapReader, int] | None:
+    """Return the reader of plain windows, and its first sample that is read; None for other readers."""
     if isinstance(reader, SampleRange):
-        within = _plain(reader.upstream)
+        within = _find_plain(reader.upstream)
         return None if within is None else (within[0], within[1] + reader.first)
     inner = reader.upstream if isinstance(reader, DocumentMarks) else reader
     return (inner, 0) if isinstance(inner, MemmapReader) else None
 
 
-def ends_of(reader: ReaderNode) -> Callable[[Ints], RowEnds] | None:
-    """Return what says where documents end in a reader's samples; None where that is not asked."""
+def _find_ends(reader: ReaderNode) -> Callable[[Ints], RowEnds] | None:
+    """Return the function that tells where documents end in a reader's samples; None if it has none."""
     if isinstance(reader, SampleRange):
-        within = ends_of(reader.upstream)
-        return within and partial(_shifted, within, reader.first)
+        within = _find_ends(reader.upstream)
+        return within and partial(_shift, within, reader.first)
     return reader.find_ends if isinstance(reader, DocumentMarks) else None
 
 
-def _shifted(within: Callable[[Ints], RowEnds], first: int, indices: Ints) -> RowEnds:
+def _shift(within: Callable[[Ints], RowEnds], first: int, indices: Ints) -> RowEnds:
     return within(indices + first)
-
-
-logger = logging.getLogger(__name__)
-
-_SHARED = ("seq_len", "stride", "cut")  # fields of a reader that are the same for all sources
-
-
-def mixture_node(
-    mixture: Mixture,
-    cut: SampleSpec,
-    *,
-    dtype: DTypeLike | None = None,
-    strict: bool = True,
-    source_id: bool = False,
-) -> MixtureNode:
-    """Return a mixture's node; a splitter reads it.
-
-    Args:
-        mixture: The sources, weights and rules.
-        cut: How samples of all sources are cut and ordered.
-        dtype: As `shard_chain`.
-        strict: Whether sources of different tokenizers are refused, or only warned of.
-        source_id: Whether rows say which source they are of.
-
-    Raises:
-        TdstreamError: As `build`.
-    """
-    for name, source in mixture.sources.items():
-        if not is_path(source) and not isinstance(source, View):
-            raise ConfigError(
-                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
-                f"{type(source).__name__}. Text is prepared before: tdstream prepare makes a corpus of it."
-            )
-    chains = {name: shard_chain(source, cut, dtype=dtype) for name, source in mixture.sources.items()}
-    _check_tokenizers(chains, strict=strict)
-    parts = [_part(name, chain, mixture.max_epochs.get(name, 0)) for name, chain in chains.items()]
-    permutation = next(iter(chains.values()))[-1]
-    order = permutation.state_dict()
-    readers = [chain[1].state_dict() for chain in chains.values()]
-    return MixtureNode(
-        parts,
-        stages=mixture.stages({part.name: len(part.ordered) for part in parts}),
-        stop=mixture.stop,
-        shared={
-            "reader": {field: readers[0][field] for field in _SHARED if field in readers[0]},
-            "permutation": order,
-        },
-        seed=None if order["order"] == "sequential" else permutation.seed,
-        source_id=source_id,
-        has_parts=any("first_token" in reader or "first_sample" in reader for reader in readers),
-        orders=joint_orders([chain[-1] for chain in chains.values()]),
-        plain=plain_rows([chain[1] for chain in chains.values()]),
-    )
-
-
-def _part(name: str, chain: Chain, max_epochs: int) -> Part:
-    source, reader, permutation = chain
-    return Part(
-        name=name,
-        source=source,
-        ordered=permutation,
-        dtype=cast("ShardSource", source).dtype,
-        fingerprint=_fingerprint(chain[:-1]),
-        find_ends=ends_of(reader),
-        max_epochs=max_epochs,
-    )
-
-
-def _fingerprint(nodes: Sequence[object]) -> str:
-    """Return a digest of what nodes hold, but for what all sources of a mixture share."""
-    states = [node.state_dict() for node in nodes]  # type: ignore[attr-defined]
-    own = [{field: value for field, value in state.items() if field not in _SHARED} for state in states]
-    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _check_tokenizers(chains: dict[str, Chain], *, strict: bool) -> None:
-    """Refuse sources of different tokenizers, as far as they tell."""
-    known = {name: cast("ShardSource", chain[0]).tokenizer_fingerprint for name, chain in chains.items()}
-    known = {name: fingerprint for name, fingerprint in known.items() if fingerprint}
-    first = next(iter(known), "")
-    other = next((name for name in known if known[name] != known[first]), None)
-    if other is None:
-        return
-    message = (
-        f"{first} and {other} were prepared with different tokenizers: the same ids mean different text."
-    )
-    if strict:
-        raise ConfigError(f"{message} Prepare them with one, or pass strict=False to mix them all the same.")
-    logger.warning("%s Going on, since strict=False.", message)

@@ -65,7 +65,7 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
     return [View(corpus, begin, end, by) for begin, end in pairwise(borders)]
 
 
-def part_of(samples: slice | None, first: int, last: int) -> tuple[int, int]:
+def select_samples(samples: slice | None, first: int, last: int) -> tuple[int, int]:
     """Return the first of samples first .. last - 1 that a slice takes, and the one behind the last.
 
     Args:

@@ -1,9 +1,15 @@
 """Where a run stands, in batches handed to the trainer: pure arithmetic, the same on every rank.
 
-A run's steps are numbered 0, 1, 2, ... over all its epochs and restarts. Its *legs* are the stretches without
-a surprise: from a step on, global batches of G samples from some position of some epoch, and on into the next
-epochs. A leg is added only where a run does not go on as its last leg says: another G, another epoch chosen,
-batches left out. So a few numbers say which samples any step had, or will have.
+The steps of a run are numbered 0, 1, 2, ... over all its epochs and restarts. A *span* is a stretch of steps
+without a surprise: from its first step on, global batches of G samples, from a position of an epoch into the
+epochs after it. A new span begins only where the run leaves the last one: another G, another epoch chosen,
+batches skipped. So a few numbers tell which samples any past or future step has.
+
+    10 samples, G = 4, two batches per epoch; after step 2 the run resumes with G = 2
+
+    step       0   1   2   3   4   5   6 ...       spans   (step 0, epoch 0, position 0, G 4)
+    epoch      0   0   1   1   1   1   2                   (step 3, epoch 1, position 4, G 2)
+    position   0   4   0   4   6   8   0
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from typing import NamedTuple
 
 from tdstream.schedule.partition import EpochLengths, advance, as_lengths, global_batches
 
-_MAX_LEGS = 24  # that a state keeps; older ones are forgotten, and their steps can no longer be located
+_MAX_SPANS = 24  # kept in a state; steps of older spans can no longer be located
 
 
 class RunSpan(NamedTuple):
@@ -25,17 +31,17 @@ class RunSpan(NamedTuple):
     global_batch: int
     """G, samples of a step over all ranks."""
     batch_size: int = 0
-    """B, those of one rank; 0 where it is unknown."""
+    """B, samples of a step on one rank; 0 if unknown."""
 
 
 class RunCursor:
     """The steps of a run: what has been handed out, and where the next pass begins.
 
     Args:
-        num_samples: N, positions of an epoch; or what tells them of each epoch.
+        num_samples: N, positions of an epoch; or the lengths of all epochs.
         global_batch: G, samples of a step over all ranks.
-        wrap: Whether an epoch's last incomplete global batch is filled, not left out.
-        batch_size: B, samples of a step on one rank; only noted, to tell later which rank had what.
+        wrap: Whether an epoch's last incomplete global batch is filled rather than dropped.
+        batch_size: B, samples of a step on one rank; kept to tell later which rank had which rows.
     """
 
     def __init__(
@@ -46,31 +52,30 @@ class RunCursor:
         self.batch_size = batch_size
         self.step = 0
         self.batches_done = 0
-        self.turn = 0
         self.failed = False
-        self.legs = [RunSpan(0, 0, 0, global_batch, batch_size)]
+        self.spans = [RunSpan(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
-        self._served_by = global_batch  # the G of this place: what it left out at an end stays left out
-        self._held = False  # whether the next pass goes on at this place rather than begin an epoch
-        self._running = False  # whether a pass has begun and has not been seen to end
-        self._since: int | None = None  # the epoch from which batches were left out into this one
-        self._empty = False  # whether the running pass is the rest of an epoch that was left out
+        self._served_by = global_batch  # the G that led here: the tail that it dropped stays dropped
+        self._resumes = False
+        self._running = False  # whether a pass has begun and has not ended
+        self._skipped_from: int | None = None  # the epoch from which batches were skipped into this one
+        self._empty = False  # whether the running pass is the rest of an epoch that was skipped
         self._chosen: int | None = None
 
     @property
     def place(self) -> tuple[int, int]:
-        """The epoch, and the position in it up to which samples were handed out or left out."""
+        """The epoch, and the position in it up to which samples were handed out or skipped."""
         chosen = self._chosen is not None and not (self._running and not self.complete)
         return self._next_place() if chosen else self._place
 
     @property
     def served_epoch(self) -> int:
-        """The epoch of the running pass, or of the last one, whatever was chosen for the next."""
+        """The epoch of the running or last pass, whatever was chosen for the next one."""
         return self._place[0]
 
     @property
     def complete(self) -> bool:
-        """Whether this place's epoch has nothing left, by the geometry that served it or by this one."""
+        """Whether nothing of this epoch is left, by the geometry that led here or by the present one."""
         return 0 in (self.left_at(self._place, self._served_by), self.left_at(self._place, self.global_batch))
 
     @property
@@ -79,115 +84,104 @@ class RunCursor:
         return 0 if self.complete or self._empty else self.left_at(self._place, self.global_batch)
 
     @property
-    def leads_nowhere(self) -> bool:
-        """Whether this is the beginning of an epoch without a batch, and no later one has any."""
+    def has_no_batches(self) -> bool:
+        """Whether this is the start of an epoch without a batch, and no later epoch has one."""
         ahead = advance(self.lengths, self._place, 0, self.global_batch, wrap=self.wrap)
         return self._place[1] == 0 and self.left == 0 and ahead == self._place
 
     @property
     def num_batches(self) -> int:
-        """Global batches of this epoch, those handed or left out included; of the next one behind its end."""
+        """Global batches of this epoch, those handed out or skipped included; at its end, of the next one."""
         following = (self._next_place()[0], 0)
         return self.left_at(following, self.global_batch) if self._begins else self.batches_done + self.left
 
     @property
-    def behind(self) -> int:
-        """Global batches of `num_batches` that were handed or left out; none where a pass begins an epoch."""
+    def done(self) -> int:
+        """Global batches of `num_batches` already handed out or skipped; 0 before a new epoch."""
         return 0 if self._begins or self._place[1] == 0 else self.batches_done
 
     @property
-    def held(self) -> bool:
-        """Whether the next pass goes on at this place."""
-        return self._held
-
-    @property
-    def untouched(self) -> bool:
-        """Whether nothing has been handed out, left out, chosen or loaded."""
-        return self.step == 0 and not self._held and self._chosen is None
-
-    def overtake(self) -> int:
-        """Begin a new turn, of which there is one at a time, and return its number."""
-        self.turn += 1
-        self._running = self._empty = False
-        return self.turn
+    def resumes(self) -> bool:
+        """Whether the next pass continues from this place rather than beginning an epoch."""
+        return self._resumes
 
     def choose(self, epoch: int) -> None:
-        """Choose the epoch of the next pass; a place that is held in this very epoch is kept."""
+        """Choose the epoch of the next pass; a pass that resumes in this very epoch keeps its place."""
         self._chosen = epoch
 
     def fail(self) -> None:
-        """End this turn; the next pass goes on at this place."""
-        self.overtake()
-        self._held = self.failed = True
+        """End the running pass; the next one resumes at this place."""
+        self.finish()
+        self._resumes = self.failed = True
 
     def finish(self) -> None:
-        """Note that the running pass has been seen to end."""
+        """End the running pass."""
         self._running = self._empty = False
 
     def begin(self) -> tuple[int, int]:
-        """Begin a pass: return where; it is empty if the chosen epoch's rest was left out, by `skip`."""
-        self._empty = self._chosen is not None and self._passed_by(self._chosen)
+        """Begin a pass and return its place; it is empty if `skip` skipped the rest of the chosen epoch."""
+        self._empty = self._chosen is not None and self._was_skipped(self._chosen)
         place = self._next_place()
         if not self._empty:
             self._begin_at(place)
         self._chosen, self._running, self.failed = None, True, False
         return place
 
-    def resume(self) -> tuple[int, int]:
-        """Go on with the running pass, behind batches left out; what was chosen is for the next one."""
-        self._held, self._running = False, True
+    def reopen(self) -> tuple[int, int]:
+        """Continue the running pass after skipped batches; a chosen epoch is for the next pass."""
+        self._resumes, self._running = False, True
         return self._place
 
-    def hand_out(self) -> None:
-        """Count a global batch as given to the trainer."""
+    def count_batch(self) -> None:
+        """Count a global batch as handed to the trainer."""
         self.step += 1
         self.batches_done += 1
         self._place = (self._place[0], self._place[1] + self.global_batch)
 
     def skip(self, count: int) -> None:
-        """Leave out the next global batches, over an epoch's end if they are many."""
+        """Skip the next global batches, past the end of the epoch if there are many."""
         if count == 0:
             return
         start, since = self._skip_from()
         beyond = count - self.left_at(start, self.global_batch)
         if self._chosen is not None and self._running and not self.complete and beyond >= 0:
-            start = since = (self._chosen, 0)  # behind the running epoch comes the chosen one
+            start = since = (self._chosen, 0)  # the chosen epoch comes after the running one
             count, self._chosen = beyond, None
         self.batches_done = self.batches_done if start == self._place else 0
         target = advance(self.lengths, start, count, self.global_batch, wrap=self.wrap)
         same = target[0] == start[0]
         self.batches_done = self.batches_done + count if same else target[1] // self.global_batch
         self._running = self._running and target[0] == self._place[0]
-        self._since = since[0] if since[0] < target[0] else None
-        self._go(target)
-        self._held = True
+        self._skipped_from = since[0] if since[0] < target[0] else None
+        self._move_to(target)
+        self._resumes = True
 
     def locate(self, step: int) -> RunSpan:
-        """Return the place of any past or future step, as a leg that begins there.
+        """Return the place of any past or future step, as a span that begins there.
 
         Raises:
-            LookupError: If the step lies before the oldest leg.
+            LookupError: If the step is before the oldest span.
         """
-        legs = [leg for leg in self._legs_ahead() if leg.step <= step]
-        if not legs:
-            raise LookupError(f"step {step:,} is before step {self.legs[0].step:,}, the oldest known.")
-        return self._along(legs[-1], step)
+        spans = [span for span in self._spans_ahead() if span.step <= step]
+        if not spans:
+            raise LookupError(f"step {step:,} is before step {self.spans[0].step:,}, the oldest known.")
+        return self._along(spans[-1], step)
 
-    def restore(self, place: tuple[int, int], step: int, batches_done: int, legs: Sequence[RunSpan]) -> None:
-        """Take over a saved place (epoch, position), and hold it."""
-        self.step, self.batches_done, self.legs = step, batches_done, list(legs)
-        self._place, self._served_by = place, self.legs[-1].global_batch
-        self._held, self._since, self._chosen = True, None, None
+    def restore(self, place: tuple[int, int], step: int, batches_done: int, spans: Sequence[RunSpan]) -> None:
+        """Take over a saved place (epoch, position), from which the next pass resumes."""
+        self.step, self.batches_done, self.spans = step, batches_done, list(spans)
+        self._place, self._served_by = place, self.spans[-1].global_batch
+        self._resumes, self._skipped_from, self._chosen = True, None, None
 
     def history(self) -> list[list[int]]:
-        """Return the newest legs as lists, for a state."""
-        return [list(leg) for leg in self.legs[-_MAX_LEGS:]]
+        """Return the newest spans as lists, for a state."""
+        return [list(span) for span in self.spans[-_MAX_SPANS:]]
 
     def _skip_from(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the place of the next batch, and one in the epoch that is then left behind."""
-        since = (self._since, 0) if self._held and self._since is not None else self._place
+        """Return the place of the next batch, and one in the first epoch that a skip from there leaves."""
+        since = (self._skipped_from, 0) if self._resumes and self._skipped_from is not None else self._place
         if self._chosen is not None and not (self._running and not self.complete):
-            start, kept = self._next_place(), self._passed_by(self._chosen)
+            start, kept = self._next_place(), self._was_skipped(self._chosen)
             self._chosen = None
             return start, since if kept else start
         return (self._next_place() if self.complete else self._place), since
@@ -195,52 +189,54 @@ class RunCursor:
     def _begin_at(self, place: tuple[int, int]) -> None:
         if place != self._place:
             self.batches_done = 0
-        if not (place == self._place and self.complete):  # the empty rest of an epoch is served by nobody
-            self._go(place)
-        self._held, self._since = False, None
+        if not (place == self._place and self.complete):  # no step serves the empty rest of an epoch
+            self._move_to(place)
+        self._resumes, self._skipped_from = False, None
 
     @property
     def _begins(self) -> bool:
-        """Whether the next thing to happen is the begin of an epoch."""
+        """Whether the next pass begins an epoch."""
         return not self._running and self._next_place() != self._place
 
-    def _passed_by(self, epoch: int) -> bool:
-        """Whether the rest of an epoch was left out, on the way to this place."""
-        return self._held and self._since is not None and self._since <= epoch < self._place[0]
+    def _was_skipped(self, epoch: int) -> bool:
+        """Whether the rest of an epoch was skipped on the way to this place."""
+        return (
+            self._resumes and self._skipped_from is not None and self._skipped_from <= epoch < self._place[0]
+        )
 
     def _next_place(self) -> tuple[int, int]:
         """Return where the next pass begins."""
         if self._chosen is not None:
-            kept = (self._held and self._chosen == self._place[0]) or self._passed_by(self._chosen)
+            kept = (self._resumes and self._chosen == self._place[0]) or self._was_skipped(self._chosen)
             return self._place if kept else (self._chosen, 0)
         if self.complete:
             return self._place[0] + 1, 0
-        return self._place if self._held else (self._place[0], 0)
+        return self._place if self._resumes else (self._place[0], 0)
 
-    def _go(self, place: tuple[int, int]) -> None:
-        """Go to a place; it begins a leg, unless the last one arrives there anyway."""
+    def _move_to(self, place: tuple[int, int]) -> None:
+        """Move to a place; a span begins there unless the last one leads there anyway."""
         self._place, self._served_by = place, self.global_batch
-        leg = self._leg(self.step, place)
-        if self._along(self.legs[-1], self.step) != leg:
-            self.legs = [*(old for old in self.legs if old.step < self.step), leg]
+        span = self._span(self.step, place)
+        if self._along(self.spans[-1], self.step) != span:
+            self.spans = [*(old for old in self.spans if old.step < self.step), span]
 
-    def _legs_ahead(self) -> list[RunSpan]:
-        """Return the legs, and the one that would begin with the next pass."""
+    def _spans_ahead(self) -> list[RunSpan]:
+        """Return the spans, and the one that would begin with the next pass."""
         if not self._running:
-            past = [leg for leg in self.legs if leg.step < self.step]
-            return [*past, self._leg(self.step, self._next_place())]
+            past = [span for span in self.spans if span.step < self.step]
+            return [*past, self._span(self.step, self._next_place())]
         if self._chosen is not None:
-            return [*self.legs, self._leg(self.step + self.left, (self._chosen, 0))]
-        return self.legs
+            return [*self.spans, self._span(self.step + self.left, (self._chosen, 0))]
+        return self.spans
 
-    def _leg(self, step: int, place: tuple[int, int]) -> RunSpan:
+    def _span(self, step: int, place: tuple[int, int]) -> RunSpan:
         return RunSpan(step, *place, self.global_batch, self.batch_size)
 
-    def _along(self, leg: RunSpan, step: int) -> RunSpan:
-        """Return the place of a step on a leg, as a leg that begins there."""
-        start, steps = (leg.epoch, leg.position), step - leg.step
-        place = advance(self.lengths, start, steps, leg.global_batch, wrap=self.wrap)
-        return leg._replace(step=step, epoch=place[0], position=place[1])
+    def _along(self, span: RunSpan, step: int) -> RunSpan:
+        """Return the place of a step of a span, as a span that begins there."""
+        start, steps = (span.epoch, span.position), step - span.step
+        place = advance(self.lengths, start, steps, span.global_batch, wrap=self.wrap)
+        return span._replace(step=step, epoch=place[0], position=place[1])
 
     def left_at(self, place: tuple[int, int], global_batch: int) -> int:
         """Return the global batches from a place to the end of its epoch."""

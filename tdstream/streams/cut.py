@@ -1,4 +1,4 @@
-"""Cut a stream of documents into samples wherever they end, as the shards' reader does."""
+"""Samples cut from a stream of documents as it arrives, by the same rules as from shards."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tdstream.text.tokenize import TokenizedDocuments
 
 
 @dataclass(slots=True)
-class SampleBlock:
-    """Some records of a stream; if a sample of it is still to be served, the stream can go on from here."""
+class RecordBlock:
+    """Some records of a stream; a stream can resume at a block that has samples waiting."""
 
     place: Place
     """Where they begin in the source."""
     tokens: int
-    """Tokens of this stream's epoch that lie before."""
+    """Tokens of this stream's epoch before the block."""
     samples: int
-    """Samples that were cut before."""
+    """Samples cut before the block."""
     left_out: int = 0
-    """Documents, or ends of documents, that were too short for a sample, before."""
+    """Documents, or ends of documents, too short for a sample, before the block."""
     waiting: int = 0
-    """Samples that begin in it and have not been served, the one that is being put together included."""
+    """Samples that begin in the block and have not been served, including one that is still incomplete."""
 
 
 @dataclass(slots=True)
@@ -44,16 +44,16 @@ class Sample:
     """Samples of this stream's epoch before it."""
     record: int
     """The record of this stream in which it ends."""
-    block: SampleBlock
+    block: RecordBlock
     """The block in which it begins."""
     tokens: Tokens
     """Shape [seq_len + 1]."""
     length: int
-    """How many of them are tokens, not padding."""
+    """Tokens that are not padding."""
     overlap: int
     """How many of its first labels the sample before it has already."""
     stops: bool
-    """Whether its document ends with it; not known, and False, where samples cross documents."""
+    """Whether its document ends with it; unknown, and False, where samples cross documents."""
 
 
 class StreamCut(IdentityState):
@@ -69,6 +69,9 @@ class StreamCut(IdentityState):
     """
 
     name = "chunk"
+    is_marked = False
+    """Whether samples can have padding."""
+    document_cut = None
 
     def __init__(self, *, seq_len: int, stride: int | None = None, dtype: np.dtype[Any]) -> None:
         self.seq_len = seq_len = check_int("seq_len", seq_len, at_least=1)
@@ -80,44 +83,40 @@ class StreamCut(IdentityState):
     def __repr__(self) -> str:
         return f"StreamCut({self.seq_len + 1:,} tokens)"
 
-    is_marked = False
-    """Whether samples can have padding."""
-
-    def begin(self, block: SampleBlock) -> Chunking:
-        """Begin to cut at a block whose samples lie, or begin, behind all that were served."""
-        return Chunking(self.seq_len + 1, self.stride, block, self._dtype)
+    def begin(self, block: RecordBlock) -> StreamCutter:
+        """Begin at a block that comes before every sample still to be served."""
+        return StreamCutter(self.seq_len + 1, self.stride, block, self._dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides where samples begin and end."""
         return {"cut": "stream", "seq_len": self.seq_len, "stride": self.stride}
 
 
-class Chunking:
-    """Cutting that goes on from block to block; tokens that make no sample yet are kept."""
+class StreamCutter:
+    """Cuts block after block; tokens that do not fill a sample yet are kept.
 
-    def __init__(self, length: int, stride: int, begin: SampleBlock, dtype: np.dtype[Any]) -> None:
+    Samples of 5 tokens with stride 4, blocks of 6 tokens: the first block gives sample 0, tokens 0 .. 4, and
+    tokens 4, 5 are kept; the second gives sample 1, tokens 4 .. 8, and tokens 8 .. 11 are kept.
+    """
+
+    def __init__(self, length: int, stride: int, begin: RecordBlock, dtype: np.dtype[Any]) -> None:
         self._length, self._stride = length, stride
         self.number = -(-begin.tokens // stride)
         """Of the next sample."""
         self.left_out = 0
         self._rest: Tokens = np.empty(0, dtype)
         self._rest_from = begin.tokens
-        self._blocks: list[SampleBlock] = []  # those that the rest is from
-        self._held: SampleBlock | None = None  # the one in which the next sample has begun
+        self._blocks: list[RecordBlock] = []  # those that the rest is from
+        self._open: RecordBlock | None = None  # the one in which the next sample has begun
 
-    def feed(self, block: SampleBlock, documents: TokenizedDocuments) -> list[Sample]:
-        """Return the samples that end in a block; each waits, from now on, in the block in which it begins.
-
-        Args:
-            block: The block.
-            documents: Its documents.
-        """
+    def feed(self, block: RecordBlock, documents: TokenizedDocuments) -> list[Sample]:
+        """Return the samples that end in a block; each now waits in the block in which it begins."""
         tokens = np.concatenate([self._rest, documents.tokens])
         end, ends = self._rest_from + len(tokens), block.tokens + documents.ends
         self._blocks.append(block)
         samples = []
         while self._start + self._length <= end:
-            samples.append(self._sample(tokens, block, ends))
+            samples.append(self._cut(tokens, block, ends))
             self.number += 1
         self._keep(tokens, end)
         return samples
@@ -127,31 +126,31 @@ class Chunking:
         """The first token of the next sample."""
         return self.number * self._stride
 
-    def _sample(self, tokens: Tokens, block: SampleBlock, ends: NDArray[np.int64]) -> Sample:
+    def _cut(self, tokens: Tokens, block: RecordBlock, ends: NDArray[np.int64]) -> Sample:
         first = self._start - self._rest_from
         row = tokens[first : first + self._length].copy()  # a view would keep the tokens of the whole block
         record = int(np.searchsorted(ends, self._start + self._length - 1, side="right"))
-        begins = self._block_of(self._start)
+        begins = self._find_block(self._start)
         begins.waiting += 1
         return Sample(self.number, block.place.records + record, begins, row, self._length, 0, False)
 
     def _keep(self, tokens: Tokens, end: int) -> None:
-        """Keep what the next sample begins with, and let it wait in its block."""
+        """Keep the beginning of the next sample, which now waits in its block."""
         start = min(self._start, end)
         self._rest, self._rest_from = tokens[start - self._rest_from :].copy(), start
-        if self._held is not None:
-            self._held.waiting -= 1
-        self._held = self._block_of(start) if len(self._rest) else None
-        if self._held is not None:
-            self._held.waiting += 1
-        self._blocks = [] if self._held is None else self._blocks[self._blocks.index(self._held) :]
+        if self._open is not None:
+            self._open.waiting -= 1
+        self._open = self._find_block(start) if len(self._rest) else None
+        if self._open is not None:
+            self._open.waiting += 1
+        self._blocks = [] if self._open is None else self._blocks[self._blocks.index(self._open) :]
 
-    def _block_of(self, token: int) -> SampleBlock:
+    def _find_block(self, token: int) -> RecordBlock:
         return self._blocks[bisect_right([block.tokens for block in self._blocks], token) - 1]
 
 
-def rows_of(samples: Sequence[Sample], *, marked: bool) -> Tokens | MarkedRows:
-    """Return samples as rows [B, seq_len + 1]; marked where they may have padding."""
+def stack_samples(samples: Sequence[Sample], *, marked: bool) -> Tokens | MarkedRows:
+    """Return samples as rows [B, seq_len + 1]; marked where they can have padding."""
     tokens: Tokens = np.stack([sample.tokens for sample in samples])
     if not marked:
         return tokens
@@ -164,13 +163,13 @@ def rows_of(samples: Sequence[Sample], *, marked: bool) -> Tokens | MarkedRows:
 
 
 class StreamDocumentCut(IdentityState):
-    """Windows of single documents, as `windows.DocumentCut` says.
+    """Windows of single documents, by the rules of `schedule.windows`.
 
     Args:
         seq_len: T, tokens of a full window.
         stride: Tokens from one full window's start to the next one's, 1 to seq_len, the default.
         min_tail_len: The fewest tokens that are worth a window; default seq_len // 4.
-        pad_token_id: What stands behind a document's end.
+        pad_token_id: Fills a window after its document's end.
         dtype: The storage type.
 
     Raises:
@@ -191,44 +190,43 @@ class StreamDocumentCut(IdentityState):
         dtype: np.dtype[Any],
     ) -> None:
         self.seq_len = check_int("seq_len", seq_len, at_least=1)
-        self.cut = DocumentCut.of(self.seq_len, stride, min_tail_len)
-        self.pad_token_id, self._dtype = pad_token_id, dtype
+        self.document_cut = DocumentCut.of(self.seq_len, stride, min_tail_len)
+        self.stride, self.pad_token_id, self._dtype = self.document_cut.stride, pad_token_id, dtype
 
     def __repr__(self) -> str:
         return f"StreamDocumentCut({self.seq_len:,} tokens)"
 
-    def begin(self, block: SampleBlock) -> DocumentChunking:
-        """Begin to cut at a block."""
-        return DocumentChunking(self.cut, block, self.pad_token_id, self._dtype)
+    def begin(self, block: RecordBlock) -> DocumentCutter:
+        """Begin at a block."""
+        return DocumentCutter(self.document_cut, block, self.pad_token_id, self._dtype)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides where samples begin and end, and what they are filled with."""
-        cut = self.cut
+        """Return what decides where samples begin and end, and what fills them."""
         return {
             "cut": "document",
-            "seq_len": cut.seq_len,
-            "stride": cut.stride,
-            "min_tail_len": cut.min_tail,
+            "seq_len": self.seq_len,
+            "stride": self.stride,
+            "min_tail_len": self.document_cut.min_tail,
             "pad_token_id": self.pad_token_id,
         }
 
 
-class DocumentChunking:
-    """Cutting that goes on from block to block; nothing is kept in between."""
+class DocumentCutter:
+    """Cuts block after block; nothing is kept in between."""
 
-    def __init__(self, cut: DocumentCut, begin: SampleBlock, pad_token_id: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, cut: DocumentCut, begin: RecordBlock, pad_token_id: int, dtype: np.dtype[Any]) -> None:
         self._cut, self._pad, self._dtype = cut, pad_token_id, dtype
         self.number = begin.samples
         """Of the next sample."""
         self.left_out = begin.left_out
-        """Documents, and ends of documents, that were too short for a sample."""
+        """Documents, and ends of documents, too short for a sample."""
 
-    def feed(self, block: SampleBlock, documents: TokenizedDocuments) -> list[Sample]:
-        """Return the samples of a block, which wait in it from now on.
+    def feed(self, block: RecordBlock, documents: TokenizedDocuments) -> list[Sample]:
+        """Return the samples of a block, which now wait in it.
 
-        Args:
-            block: The block.
-            documents: Its documents, each with its end-of-text token.
+        Documents end with their end-of-text tokens. With seq_len 4, document ends [6, 7, 12] make sizes
+        [6, 1, 5]: documents 0 and 2 are kept, with 2 windows each at tokens 0, 4 and 7, 11, so owners is
+        [0, 0, 2, 2] and numbers [0, 1, 0, 1].
         """
         begins = np.concatenate([[0], documents.ends[:-1]]).astype(np.int64)
         sizes = documents.ends - begins
@@ -237,18 +235,21 @@ class DocumentChunking:
         owners = np.repeat(kept, counts)
         numbers = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
         windows = self._cut.windows(sizes[owners], numbers)
-        self.left_out += len(sizes) - len(kept) + self._ends_left_out(windows, sizes[owners])
+        self.left_out += len(sizes) - len(kept) + _count_short_ends(windows, sizes[owners])
         first, block.waiting = self.number, block.waiting + len(owners)
         self.number += len(owners)
-        rows = self._rows(documents.tokens, begins[owners] + windows.starts, windows.lengths)
-        facts = zip(owners.tolist(), rows, *(part.tolist() for part in _marks(windows)), strict=True)
+        rows = self._make_rows(documents.tokens, begins[owners] + windows.starts, windows.lengths)
+        marks = (part.tolist() for part in (windows.lengths, windows.overlaps, windows.stops))
+        facts = zip(owners.tolist(), rows, *marks, strict=True)
         record = block.place.records
         return [
             Sample(first + number, record + owner, block, row, length, overlap, stops)
             for number, (owner, row, length, overlap, stops) in enumerate(facts)
         ]
 
-    def _rows(self, tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> list[Tokens]:
+    def _make_rows(
+        self, tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int32]
+    ) -> list[Tokens]:
         rows = []
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             row: Tokens = np.full(self._cut.seq_len + 1, self._pad, self._dtype)
@@ -256,11 +257,7 @@ class DocumentChunking:
             rows.append(row)
         return rows
 
-    @staticmethod
-    def _ends_left_out(windows: Windows, sizes: NDArray[np.int64]) -> int:
-        """Return how many documents go on behind their last window."""
-        return int(np.count_nonzero(windows.stops & (windows.starts + windows.lengths < sizes)))
 
-
-def _marks(windows: Windows) -> tuple[NDArray[Any], ...]:
-    return windows.lengths, windows.overlaps, windows.stops
+def _count_short_ends(windows: Windows, sizes: NDArray[np.int64]) -> int:
+    """Return how many documents have tokens after their last window."""
+    return int(np.count_nonzero(windows.stops & (windows.starts + windows.lengths < sizes)))

@@ -1,14 +1,20 @@
-"""Mix a stream: hold the samples of its last documents, and let each go at a time that was drawn for it.
+"""A shuffle buffer whose content can be told from a few numbers: each sample leaves at a time drawn for it.
 
 A classic buffer of n (full; one drawn at random leaves, the next one takes its place) keeps a sample for any
-length of time. What it holds then cannot be told from a few numbers, so it would have to be saved, or all of
-it be read again from the beginning. Here the draw is made when a sample comes in: with u uniform in [0, 1), a
-sample of record r is due when record r + u * n comes in (n less two blocks, since records come in blocks).
-Nothing leaves before n records have come in; what is due by then leaves first, in a random order. A source of
-at most n records is known to its end by then, and shuffled as a whole.
+length of time, so its content would have to be saved, or all of the text read again. Here the draw is made
+when a sample comes in: with u uniform in [0, 1), a sample of record r is due when record r + u * n comes in
+(n less two blocks, since records come in blocks). Nothing leaves before n records have come in; what is due
+by then leaves first, in a random order. A source of at most n records has ended by then: it is shuffled
+whole.
 
-So a sample of record r has left before record r + n comes in: whoever reads the last n records again has the
-same buffer again. u is a function of (seed, epoch, stream, sample); there is no generator to be saved.
+So a sample of record r has left before record r + n comes in: reading the last n records again restores the
+buffer. u is a function of (seed, epoch, stream, sample); there is no generator to save.
+
+    n = 4, blocks of 1, so u spreads over 4 - 2 = 2 records; one sample per record
+    record   0     1     2     3     4     5
+    u        0.9   0.2   0.6   0.1   0.5   0.7
+    due      1.8   1.4   3.2   3.2   5.0   6.4    0 to 3 are due before record 4 comes in: they leave first,
+                                                  in an order drawn for them; then 4 and 5
 """
 
 from __future__ import annotations
@@ -26,13 +32,13 @@ from tdstream.streams.cut import Sample
 from tdstream.text.records import MOST_RECORDS
 
 Due = tuple[int, int]
-"""When a sample leaves, in 2^-32 records, and its number; below 0 where a source was known as a whole."""
+"""When a sample leaves, in 2^-32 records, and its number; below 0 where a source was shuffled whole."""
 NEVER_SERVED: Due = (-(2**34), -1)
 _WHOLE = 2**33
 
 
 class ShuffleBuffer(IdentityState):
-    """The samples of at most so many documents, mixed.
+    """The samples of at most so many documents, shuffled.
 
     Args:
         num_documents: n; 0 keeps the order.
@@ -44,7 +50,7 @@ class ShuffleBuffer(IdentityState):
 
     name = "shuffle"
     block_records: int
-    """Records that are best read together: few beside n, many for the tokenizer's sake."""
+    """Records that are best read together: few compared with n, many for the tokenizer."""
 
     def __init__(self, num_documents: int, seed: int) -> None:
         self.num_documents = check_int("shuffle_buffer", num_documents, at_least=0)
@@ -52,16 +58,16 @@ class ShuffleBuffer(IdentityState):
         self.block_records = (
             min(max(self.num_documents // 8, 1), MOST_RECORDS) if num_documents else MOST_RECORDS
         )
-        # What is read again begins and ends with a block: n records are the bound, those included.
+        # What is read again begins and ends with a whole block, and is n records at most.
         self._full = self.num_documents - self.num_documents % self.block_records
         self._spread = max(self.num_documents - 2 * self.block_records, 1)
 
     def __repr__(self) -> str:
         return f"ShuffleBuffer({self.num_documents:,} documents, seed={self.seed})"
 
-    def begin(self, epoch: int, stream: int, served: Due) -> Mixing:
-        """Return an empty buffer for a pass, of which all samples up to a time have been served."""
-        return Mixing(self._full, self._spread, (self.seed, epoch, stream), served)
+    def begin(self, epoch: int, stream: int, served: Due) -> WaitingSamples:
+        """Return an empty buffer for a pass that has served all samples up to a time."""
+        return WaitingSamples(self._full, self._spread, (self.seed, epoch, stream), served)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what decides the order; the seed is 0 where it does not."""
@@ -72,8 +78,8 @@ class ShuffleBuffer(IdentityState):
         }
 
 
-class Mixing:
-    """The samples that wait in a pass, the next one first."""
+class WaitingSamples:
+    """The buffered samples of a pass, the next one first."""
 
     def __init__(self, full: int, spread: int, keys: tuple[int, int, int], served: Due) -> None:
         self._full, self._spread, self._served = full, spread, served
@@ -86,33 +92,25 @@ class Mixing:
         return len(self._heap)
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Take samples in; those that were served before go at once."""
-        for due, sample in zip(self._due(samples), samples, strict=True):
+        """Add samples; those that were served before are dropped at once."""
+        for due, sample in zip(self._compute_due(samples), samples, strict=True):
             self._put(due, sample)
 
     def next(self, num_records: int) -> tuple[Due, Sample] | None:
-        """Return the next sample, and when it was due, if it is; it leaves the buffer.
-
-        Args:
-            num_records: Records that have come in.
-        """
+        """Remove and return the next sample, with its time, if it is due after so many records."""
         come_in = 0 if num_records < self._full else num_records
         if not self._heap or not (self._ended or self._heap[0][0] < come_in << 32):
-            return None  # one that is still to come may be due before it
+            return None  # a sample still to come may be due earlier
         due, number, sample = heapq.heappop(self._heap)
         return (due, number), sample
 
     def end(self, num_records: int) -> None:
-        """Note that no more comes in.
-
-        Args:
-            num_records: Records that have come in, in all.
-        """
+        """Note that the source has ended, after so many records."""
         self._ended = True
         if num_records < self._full:
             samples = [sample for _, _, sample in self._heap]
             self._heap = []
-            for u, sample in zip(self._drawn(samples, 1), samples, strict=True):
+            for u, sample in zip(self._draw(samples, 1), samples, strict=True):
                 self._put(u - _WHOLE, sample)
 
     def _put(self, due: int, sample: Sample) -> None:
@@ -121,15 +119,15 @@ class Mixing:
         else:
             sample.block.waiting -= 1
 
-    def _due(self, samples: Sequence[Sample]) -> list[int]:
+    def _compute_due(self, samples: Sequence[Sample]) -> list[int]:
         full, dues = self._full << 32, []
-        for sample, u, other in zip(samples, self._drawn(samples, 0), self._drawn(samples, 1), strict=True):
+        for sample, u, other in zip(samples, self._draw(samples, 0), self._draw(samples, 1), strict=True):
             due = (sample.record << 32) + u * self._spread
             dues.append(due if due >= full else full - 2**32 + other)
         return dues
 
-    def _drawn(self, samples: Sequence[Sample], which: int) -> list[int]:
-        """Return one of two independent u of each sample, times 2^32."""
+    def _draw(self, samples: Sequence[Sample], which: int) -> list[int]:
+        """Return u of each sample, times 2^32; there are two independent ones, 0 and 1."""
         if not self._full:
             return [0] * len(samples)
         numbers = np.array([sample.number for sample in samples], np.uint64)

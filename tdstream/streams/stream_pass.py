@@ -1,8 +1,7 @@
-"""One stream's way through one epoch: text comes in, samples come out, and it can say where it is.
+"""One stream's pass through one epoch: text comes in, samples come out, and the place can be saved.
 
-A place is a block of records from which everything that is still to be served can be made again, and when
-the last served sample was due. Going on from there, samples that were due before are dropped as they come up
-again.
+A place is a block of records from which everything still to be served can be made again, and the time at
+which the last served sample was due. A pass that resumes there drops the samples that were due earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdstream.core.errors import StateError
-from tdstream.streams.cut import Sample, SampleBlock, StreamCut, StreamDocumentCut
+from tdstream.streams.cut import RecordBlock, Sample, StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextBlock, TextSource
@@ -29,26 +28,26 @@ class StreamNodes:
 
     source: TextSource
     tokenize: Tokenize
-    chunk: StreamCut | StreamDocumentCut
+    cut: StreamCut | StreamDocumentCut
     shuffle: ShuffleBuffer
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.source, self.tokenize, self.chunk, self.shuffle))
+        return iter((self.source, self.tokenize, self.cut, self.shuffle))
 
 
 class StreamPass:
     """A stream in an epoch.
 
     Args:
-        nodes: What it goes through.
-        stream: Which stream this is.
-        num_streams: How many there are.
+        nodes: What text goes through.
+        stream: The number of this stream.
+        num_streams: How many streams there are.
         batch_size: Samples that leave together.
         epoch: The epoch, for a pass from its beginning.
-        cursor: The place of a saved pass, to go on there.
+        cursor: The place of a saved pass, to resume there.
 
     Raises:
-        StateError: If the place is none.
+        StateError: If the place is invalid.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class StreamPass:
         epoch: int = 0,
         cursor: dict[str, Any] | None = None,
     ) -> None:
-        at = beginning(epoch) if cursor is None else _checked(cursor)
+        at = _check_cursor(_begin(epoch) if cursor is None else cursor)
         self.epoch: int = at["epoch"]
         self.ended: bool = at["ended"]
         """Whether there is no further batch."""
@@ -69,12 +68,12 @@ class StreamPass:
         self._due: Due = (at["due"][0], at["due"][1])
         self._served, self._read, self._cut = at["served"], at["read"], at["cut"]
         place = Place(at["records"], at["state"])
-        self._next = SampleBlock(place, at["tokens"], at["samples"], at["left_out"])
-        self._blocks: deque[SampleBlock] = deque()
+        self._next = RecordBlock(place, at["tokens"], at["samples"], at["left_out"])
+        self._blocks: deque[RecordBlock] = deque()
         self._pending: list[tuple[Due, Sample]] = []
         self._all_read = False
-        self._chunking = nodes.chunk.begin(self._next)
-        self._mixing = nodes.shuffle.begin(self.epoch, stream, self._due)
+        self._cutter = nodes.cut.begin(self._next)
+        self._buffer = nodes.shuffle.begin(self.epoch, stream, self._due)
         self._texts: Iterator[TextBlock] = nodes.source.blocks(
             self.epoch, stream, num_streams, place, nodes.shuffle.block_records
         )
@@ -86,13 +85,13 @@ class StreamPass:
             StopIteration: If there are not enough left, again at every call.
         """
         while len(self._pending) < self._batch_size and not self.ended:
-            found = self._mixing.next(self._next.place.records)
+            found = self._buffer.next(self._next.place.records)
             if found is not None:
                 self._pending.append(found)
             elif self._all_read:
                 self.ended = True
             else:
-                self._take_in()
+                self._fill_buffer()
         if self.ended:
             raise StopIteration
         return [sample for _, sample in self._pending]
@@ -122,39 +121,34 @@ class StreamPass:
         }
 
     def counts(self) -> dict[str, int]:
-        """Return the epoch, and the records read, the samples cut of them and those served."""
+        """Return the epoch, the records read, the samples cut from them, and those served."""
         return {"epoch": self.epoch, "read": self._read, "cut": self._cut, "served": self._served}
 
-    def _take_in(self) -> None:
-        """Read a block of records, as far as the buffer."""
+    def _fill_buffer(self) -> None:
+        """Read a block of records into the buffer."""
         texts = next(self._texts, None)
         if texts is None:
             self._all_read = True
-            self._mixing.end(self._next.place.records)
+            self._buffer.end(self._next.place.records)
             return
-        block = self._next
+        block, cutter = self._next, self._cutter
         documents = self._nodes.tokenize.encode(texts.texts)
-        samples = self._chunking.feed(block, documents)
+        samples = cutter.feed(block, documents)
         self._blocks.append(block)
-        self._next = SampleBlock(
-            texts.end, block.tokens + len(documents.tokens), self._chunking.number, self._chunking.left_out
+        self._next = RecordBlock(
+            texts.end, block.tokens + len(documents.tokens), cutter.number, cutter.left_out
         )
-        self._mixing.add(samples)
-        self._read, self._cut = max(self._read, texts.end.records), max(self._cut, self._chunking.number)
+        self._buffer.add(samples)
+        self._read, self._cut = max(self._read, texts.end.records), max(self._cut, cutter.number)
 
 
-def beginning(epoch: int) -> dict[str, Any]:
+def _begin(epoch: int) -> dict[str, Any]:
     """Return the place before an epoch's first record."""
-    return {
-        **dict.fromkeys(_NUMBERS, 0),
-        "epoch": epoch,
-        "ended": False,
-        "state": {},
-        "due": list(NEVER_SERVED),
-    }
+    start = {"epoch": epoch, "ended": False, "state": {}, "due": list(NEVER_SERVED)}
+    return dict.fromkeys(_NUMBERS, 0) | start
 
 
-def _checked(cursor: dict[str, Any]) -> dict[str, Any]:
+def _check_cursor(cursor: dict[str, Any]) -> dict[str, Any]:
     numbers = {field: cursor.get(field) for field in _NUMBERS}
     due = cursor.get("due")
     fits = isinstance(due, list) and len(due) == 2 and isinstance(cursor.get("state"), dict)

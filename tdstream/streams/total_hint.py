@@ -1,10 +1,10 @@
-"""Say how long an epoch is where `len()` cannot: what a progress bar asks a loader, or its dataset, for.
+"""The length of an epoch where `len()` has none: what a progress bar asks a loader, or its dataset, for.
 
-A stream that is tokenized on the fly has no length in batches, but often something nearly as good. Whoever
-has it offers `total_hint()`; the best answer that it has, in this order:
+A stream that is tokenized on the fly has no length in batches, but often something nearly as good. A loader
+or dataset that has it offers `total_hint()`, which returns the best of these:
 
-    counted     `tdstream.count` has gone through this source before: a number of batches
-    documents   the source knows its records: how many of them have gone by, of how many
+    counted     `tdstream.count` has counted this source: a number of batches
+    documents   the source knows its records: how many of them have been read, of how many
     estimate    neither; what has been seen so far lets the rest be guessed
 """
 
@@ -16,16 +16,16 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TotalHint:
-    """How much an epoch has, and how much of that lies behind the trainer."""
+    """How much an epoch has, and how much of it the trainer was given."""
 
     kind: Literal["counted", "documents", "estimate"]
     """How sure it is; an estimate is shown with `~`."""
     total: int
-    """Units of the whole epoch on this rank, what was done before a resume included; more than 0."""
+    """Units of the whole epoch on this rank, those before a resume included; above 0."""
     done: int = 0
-    """Units of it that the trainer was given, what was done before a resume included."""
+    """Units of it that the trainer was given, those before a resume included."""
     unit: str = "batch"
-    """What is counted: "batch" where the batches of this rank are, else a short word such as "doc"."""
+    """What is counted: "batch" for the batches of this rank, else a short word such as "doc"."""
 
     @property
     def is_exact(self) -> bool:
@@ -35,23 +35,19 @@ class TotalHint:
 
 @runtime_checkable
 class HasTotal(Protocol):
-    """A loader, or its dataset, that can say how long an epoch is."""
+    """A loader or dataset that can tell how long an epoch is."""
 
     def total_hint(self) -> TotalHint | None:
         """Return the best answer at this moment; None if there is none yet.
 
-        It is asked about ten times a second, in the main process, while batches are handed out: it reads
-        nothing, tokenizes nothing and starts no worker.
+        It is called about ten times a second, in the main process, while batches are handed out. It
+        tokenizes nothing and starts no worker; what takes time, it does at the first call only.
         """
         ...
 
 
-def hint_of(loader: Any) -> TotalHint | None:
-    """Return what a loader says of its epoch's length, else what its dataset says; None if neither does.
-
-    Args:
-        loader: Anything that yields batches, perhaps with a `dataset`.
-    """
+def find_hint(loader: Any) -> TotalHint | None:
+    """Return the total hint of a loader, else of its dataset; None if neither has one."""
     for one in (loader, getattr(loader, "dataset", None)):
         hint = one.total_hint() if isinstance(one, HasTotal) else None
         if hint is not None:

@@ -15,7 +15,7 @@ import tdstream
 from helpers_documents import write_indexed
 from tdstream.cli.main import main
 from tdstream.core.errors import ConfigError
-from tdstream.loading.locate import journey_of, locate_step
+from tdstream.loading.locate import locate_step, read_cursor
 
 
 def flat(rows_by_rank):
@@ -59,13 +59,13 @@ def test_every_step_is_where_it_was(make_corpus, options):
     """Over changes of world and batch size and an epoch's end, for the global batch and for each rank."""
     corpus = make_corpus(1000, 700, 500)
     log, state = run(corpus, LEGS, **options)
-    journey, nodes = journey_of(state)
+    cursor, pipeline = read_cursor(state)
     assert len(log) == 56
     for step, ranks in log.items():
-        whole = locate_step(journey, nodes, step)
+        whole = locate_step(cursor, pipeline, step)
         assert [sample.first_token for sample in whole.samples] == flat(ranks)
         for rank, rows in enumerate(ranks):
-            part = locate_step(journey, nodes, step, rank)
+            part = locate_step(cursor, pipeline, step, rank)
             assert [sample.first_token for sample in part.samples] == rows
             assert {sample.rank for sample in part.samples} == {rank}
 
@@ -91,10 +91,10 @@ def test_parts_and_documents_are_where_they_are(tmp_path, options):
     if "by" in options:
         source = tdstream.split(source, [0.4, 0.6], by=options.pop("by"))[1]
     loader = tdstream.loader(source, **options)
-    journey, nodes = journey_of(loader.state_dict())
+    cursor, pipeline = read_cursor(loader.state_dict())
     steps = range(2 * len(loader))
     foreseen = [[s.first_token for s in loader.locate(step).samples] for step in steps]
-    by_state = [[s.first_token for s in locate_step(journey, nodes, step).samples] for step in steps]
+    by_state = [[s.first_token for s in locate_step(cursor, pipeline, step).samples] for step in steps]
     served = [(batch["input_ids"][:, 0] - 1).tolist() for _ in range(2) for batch in loader]
     assert foreseen == by_state == served
 
@@ -156,10 +156,10 @@ def test_the_command_locates_them_with_the_corpus(cut_loader, tmp_path, capsys):
                      for sample in cut_loader.locate(0).samples]  # fmt: skip
     assert main(where) == 0
     assert f" (document {found[0]['pieces'][0]['document']})" in capsys.readouterr().out
-    journey, _ = journey_of(cut_loader.state_dict())
-    assert journey.lengths.num_samples(0) == cut_loader._pipeline.total_samples
+    cursor, _ = read_cursor(cut_loader.state_dict())
+    assert cursor.lengths.num_samples(0) == cut_loader._pipeline.total_samples
     assert main(["state", str(path)]) == 0
-    assert f"20 of {journey.lengths.num_samples(0) * 5:,} in this epoch" in capsys.readouterr().out
+    assert f"20 of {cursor.lengths.num_samples(0) * 5:,} in this epoch" in capsys.readouterr().out
 
 
 def test_samples_of_mixtures_that_documents_decide_are_located(tmp_path, monkeypatch, capsys):
@@ -229,8 +229,8 @@ def test_a_trillion_tokens_take_no_time(make_corpus):
     state = loader.state_dict()
     state["nodes"]["source"].update(total_tokens=10**12, shard_tokens="100000000x10000", num_shards=10_000)
     started = time.process_time()
-    journey, nodes = journey_of(state)
-    located = locate_step(journey, nodes, 100 * (10**12 // 6) // 4)
+    cursor, pipeline = read_cursor(state)
+    located = locate_step(cursor, pipeline, 100 * (10**12 // 6) // 4)
     assert time.process_time() - started < 0.1
     assert located.epoch == 100
 
@@ -240,11 +240,11 @@ def test_what_cannot_be_located_is_refused(make_corpus):
     loader = tdstream.loader(make_corpus(1000), seq_len=5, batch_size=4)
     state = loader.state_dict()
     state["nodes"]["splitter"].update(step=10, history=[[7, 0, 0, 4, 4]])
-    journey, nodes = journey_of(state)
+    cursor, pipeline = read_cursor(state)
     with pytest.raises(ConfigError, match="step 3 is before step 7"):
-        locate_step(journey, nodes, 3)
+        locate_step(cursor, pipeline, 3)
     with pytest.raises(ConfigError, match="rank must be 0 to 0 at step 8, got 1"):
-        locate_step(journey, nodes, 8, rank=1)
+        locate_step(cursor, pipeline, 8, rank=1)
     with pytest.raises(ConfigError, match="step must be an integer of at least 0, got -1"):
         loader.locate(-1)
 
@@ -302,7 +302,7 @@ def test_state_reads_every_kind_of_file(checkpoint, tmp_path, capsys, make_corpu
     ("content", "message"),
     [
         (None, "does not exist"),
-        ("{", "looks like JSON, and is none"),
+        ("{", "looks like JSON but is not valid"),
         ('{"epoch": 3}', "there is no state"),
         ("text", "neither JSON nor a file of torch.save"),
         ("", "neither JSON nor a file of torch.save"),

@@ -219,7 +219,7 @@ def test_epochs_of_changing_lengths(sources: dict[str, Path], workers: int) -> N
     loader = tdstream.loader(mixture, seq_len=3, batch_size=2, shuffle=True, seed=SEED, num_workers=workers)
     told, found = [], []
     for _ in range(5):
-        told.append(loader._journey.lengths.num_samples(loader.epoch + bool(found)))
+        told.append(loader._cursor.lengths.num_samples(loader.epoch + bool(found)))
         found.append(len(list(loader)))
     assert found == [samples // 2 for samples in told]
     assert len(set(found)) >= 2

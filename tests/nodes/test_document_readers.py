@@ -16,7 +16,7 @@ from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
-from tdstream.pipelines.compose import shard_chain
+from tdstream.pipelines.compose import compose_corpus
 from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.schedule.windows import DocumentCut
 
@@ -38,7 +38,7 @@ def make_reader(tmp_path):
         directory = tmp_path / f"corpus{len(ends)}-{total}"
         if not directory.exists():
             write_indexed(directory, list(ends), total, borders)
-        return shard_chain(directory, SampleSpec(**{"seq_len": 4, **cut}))[1]
+        return compose_corpus(directory, SampleSpec(**{"seq_len": 4, **cut}))[1]
 
     return make
 

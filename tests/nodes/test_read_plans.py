@@ -13,7 +13,7 @@ from tdstream.nodes.base import PlanByReading, ReadByPlanning, TokenArray
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.rows import EndsPlan, RowEnds
 from tdstream.nodes.splitter import Splitter
-from tdstream.pipelines.compose import shard_chain
+from tdstream.pipelines.compose import compose_corpus
 from tdstream.schedule.sample_spec import SampleSpec
 
 COUNTS, PLACES = np.array([1, 1, 0, 2, 1]), np.array([2, 4, 1, 3, 4])
@@ -93,7 +93,7 @@ def test_a_plan_stays_where_it_is(tmp_path, monkeypatch):
     """A splitter that has planned far ahead is pickled without its plan, and continues all the same."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = write_indexed(tmp_path / "corpus", list(range(3, 3000, 3)), 3000)
-    *_, ordered = shard_chain(corpus, SampleSpec(seq_len=4, cut="pack", documents=True))
+    *_, ordered = compose_corpus(corpus, SampleSpec(seq_len=4, cut="pack", documents=True))
     assert isinstance(ordered, EpochPermutation)
     splitter = Splitter(ordered, topology=resolve_topology(0, 1), batch_size=2)
     splitter.read()

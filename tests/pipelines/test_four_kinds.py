@@ -159,14 +159,14 @@ def calls(monkeypatch):
     return counted
 
 
-def test_a_list_is_tokenized_once_and_when_it_is_needed(tokenizer_dir, calls):
-    """Not by build, but by len() or the first iteration, in one pass; later epochs and lengths need none."""
+def test_a_list_is_tokenized_once_by_build(tokenizer_dir, calls):
+    """In one pass; lengths, truth, repr and epochs need none."""
     pipeline = build("list", TEXTS, tokenizer_dir)
-    assert pipeline  # a look whether it is there is no need
-    assert calls == []
-    assert len(pipeline) == len(joined_rows(TEXTS)) // BATCH_SIZE
     assert sum(calls) == len(TEXTS)
     assert len(calls) == 1
+    assert pipeline
+    assert repr(pipeline).startswith("TextTokens(400 documents, ")
+    assert len(pipeline) == len(joined_rows(TEXTS)) // BATCH_SIZE
     first = rows_of(pipeline)
     assert rows_of(pipeline) == first
     assert len(calls) == 1
@@ -207,11 +207,13 @@ def test_a_long_tokenization_shows_a_bar(tokenizer_dir, monkeypatch, capfd):
     """Nothing when it is quick; a bar, with the number of documents, when it takes more than its patience."""
     from tdstream.nodes import text_tokens
 
-    len(build("list", TEXTS, tokenizer_dir))
+    build("list", TEXTS, tokenizer_dir)
     assert "Tokenizing" not in capfd.readouterr().err
     monkeypatch.setattr(text_tokens, "_PATIENCE", 0)
-    len(build("list", TEXTS, tokenizer_dir))
+    build("list", TEXTS, tokenizer_dir)
     assert "/400" in capfd.readouterr().err
+    build("list", TEXTS, tokenizer_dir, dp_rank=1, dp_world_size=2)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("format_", [("numpy", {"columns": ["text"]}), ("torch", {"device": "cpu"})])
@@ -232,7 +234,7 @@ def test_a_dataset_in_memory_may_have_a_format_or_a_transform(tokenizer_dir, for
 def test_bad_records_of_a_list(tokenizer_dir):
     """A record without text is named."""
     with pytest.raises(SourceError, match="record 1 of a stream has no field 'text'"):
-        len(tdstream.build([{"text": "w2"}, {"body": "w3"}], tokenizer=tokenizer_dir))
+        tdstream.build([{"text": "w2"}, {"body": "w3"}], tokenizer=tokenizer_dir)
 
 
 def test_a_corpus_is_prepared_once(tokenizer_dir, monkeypatch, caplog):

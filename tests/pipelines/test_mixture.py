@@ -18,7 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import tdstream
 from helpers_corpus import write_corpus
 from tdstream.cli.main import main
-from tdstream.loading.locate import journey_of
+from tdstream.loading.locate import read_cursor
 from tdstream.schedule.mixture_schedule import whole_weights
 from tdstream.schedule.order import feistel_order
 
@@ -425,7 +425,7 @@ def test_a_damaged_state_is_refused(sources, damage):
     with pytest.raises(tdstream.StateError, match="was cut or changed"):
         loader.load_state_dict(state)
     with pytest.raises(tdstream.StateError, match="was cut or changed"):
-        journey_of(state)
+        read_cursor(state)
 
 
 def test_the_state_is_small_and_files_stay_few(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tdstream
 from helpers_documents import write_indexed
 from tdstream.core.errors import ConfigError, CorpusError, StateError
-from tdstream.pipelines.views import part_of
+from tdstream.pipelines.views import select_samples
 
 ENDS = np.cumsum(np.random.default_rng(5).integers(1, 12, 60)).tolist()
 TOTAL = ENDS[-1]
@@ -122,7 +122,7 @@ def test_parts_of_as_many_documents_are_told_apart(corpus, options):
 )
 def test_a_slice_is_that_of_a_list(samples, expected):
     """Counted from the part's first sample."""
-    first, last = part_of(samples, 20, 30)
+    first, last = select_samples(samples, 20, 30)
     assert [number - 20 for number in range(first, last)] == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
@@ -9,7 +10,8 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, document_rows, joined_rows, some
 from helpers_time import Screen
 
 import tdstream
-from tdstream.streams.total_hint import hint_of
+from tdstream.preparation import count as counting
+from tdstream.streams.total_hint import find_hint
 
 TEXTS = some_texts(120)
 BATCHES = len(joined_rows(TEXTS)) // BATCH_SIZE
@@ -61,7 +63,7 @@ def test_a_counted_stream_has_a_total(tokenizer_dir, num_workers):
         pass
     again = loader(tokenizer_dir, Source(), num_workers=num_workers)
     again.load_state_dict(run.state_dict())
-    assert hint_of(again).done == 10
+    assert find_hint(again).done == 10
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 3, "min_tail_len": 5}])
@@ -71,32 +73,46 @@ def test_a_stream_of_single_documents_has_a_total_too(tokenizer_dir, options):
     windows = document_rows(TEXTS, stride=options.get("stride"), min_tail=options.get("min_tail_len", 2))
     assert count(tokenizer_dir, Source(), **cut).samples == len(windows)
     run = loader(tokenizer_dir, Source(), **cut)
-    hint = hint_of(run)
+    hint = find_hint(run)
     assert (hint.kind, hint.total) == ("counted", len(windows) // BATCH_SIZE)
     assert len(list(run)) == hint.total
-    assert hint_of(loader(tokenizer_dir, Source(), **cut | {"min_tail_len": 7})) is None
-    assert hint_of(loader(tokenizer_dir, Source())) is None
+    assert find_hint(loader(tokenizer_dir, Source(), **cut | {"min_tail_len": 7})) is None
+    assert find_hint(loader(tokenizer_dir, Source())) is None
 
 
 def test_several_streams_give_an_estimate(tokenizer_dir):
     """Two workers leave out a rest each."""
     count(tokenizer_dir, Source())
-    hint = hint_of(loader(tokenizer_dir, Source(), num_workers=2))
+    hint = find_hint(loader(tokenizer_dir, Source(), num_workers=2))
     assert (hint.kind, hint.total, hint.unit) == ("estimate", BATCHES, "batch")
     ranked = loader(tokenizer_dir, Source(), dp_rank=0, dp_world_size=2)
-    assert (hint_of(ranked).kind, hint_of(ranked).total) == ("estimate", BATCHES // 2)
+    assert (find_hint(ranked).kind, find_hint(ranked).total) == ("estimate", BATCHES // 2)
 
 
 def test_what_was_not_counted_is_not_known(tokenizer_dir):
     """Nothing is looked at before there is any count, and then no more than the beginning."""
     source = Source()
-    assert hint_of(loader(tokenizer_dir, source)) is None
+    assert find_hint(loader(tokenizer_dir, source)) is None
     assert source.given == 0
     count(tokenizer_dir, Source(), text_field="other")
-    assert hint_of(loader(tokenizer_dir, source)) is None
+    assert find_hint(loader(tokenizer_dir, source)) is None
     assert source.given <= 17
     other = loader(tokenizer_dir, source, text_field="other")  # 120 times one word and an end: 26 samples
-    assert (hint_of(other).kind, hint_of(other).total) == ("counted", 26 // BATCH_SIZE)
-    assert hint_of(loader(tokenizer_dir, source, text_field="other", cut="document")) is None
+    assert (find_hint(other).kind, find_hint(other).total) == ("counted", 26 // BATCH_SIZE)
+    assert find_hint(loader(tokenizer_dir, source, text_field="other", cut="document")) is None
     with pytest.raises(TypeError, match="no length"):
         tdstream.steps(loader(tokenizer_dir, source), 1)
+
+
+def test_a_count_is_looked_up_once_and_not_by_build(tokenizer_dir, monkeypatch):
+    """A bar asks ten times a second: only the first hint, the loader's or its dataset's, looks it up."""
+    count(tokenizer_dir, Source())
+    looked, known = [], counting.known_samples
+    monkeypatch.setattr(counting, "known_samples", lambda *a, **k: looked.append(a) or known(*a, **k))
+    run = loader(tokenizer_dir, Source())
+    assert looked == []
+    for _ in range(3):
+        assert find_hint(run).total == BATCHES
+    assert find_hint(run.dataset).total == BATCHES
+    assert len(looked) == 1
+    assert find_hint(copy.deepcopy(loader(tokenizer_dir, Source()).dataset)).total == BATCHES

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tdstream.core.errors import ConfigError
-from tdstream.streams.cut import Sample, SampleBlock
+from tdstream.streams.cut import RecordBlock, Sample
 from tdstream.streams.shuffle_buffer import NEVER_SERVED, ShuffleBuffer
 from tdstream.text.records import Place
 
 
 def samples(first, count):
     """One sample for each record."""
-    block = SampleBlock(Place(), 0, 0)
+    block = RecordBlock(Place(), 0, 0)
     return [
         Sample(number, number, block, np.zeros(2, np.uint16), 2, 0, False)
         for number in range(first, first + count)

@@ -16,7 +16,7 @@ from helpers_stream import (
 )
 
 import tdstream
-from tdstream.streams.cut import SampleBlock, StreamCut
+from tdstream.streams.cut import RecordBlock, StreamCut
 from tdstream.text.records import Place
 from tdstream.text.tokenize import TokenizedDocuments
 
@@ -115,7 +115,7 @@ def test_single_samples(tokenizer_dir):
 def test_a_sample_belongs_to_the_record_in_which_it_ends():
     """Its time in the shuffle buffer hangs on it: rows of 5 of documents of 2 tokens, in two blocks."""
     chunk = StreamCut(seq_len=4, dtype=np.dtype(np.uint16))
-    first, second = SampleBlock(Place(), 0, 0), SampleBlock(Place(7), 14, 2)
+    first, second = RecordBlock(Place(), 0, 0), RecordBlock(Place(7), 14, 2)
     chunking, found = chunk.begin(first), []
     for block, documents in ((first, 7), (second, 8)):
         ends = np.arange(2, 2 * documents + 2, 2)

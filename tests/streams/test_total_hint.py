@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tdstream.streams.total_hint import HasTotal, TotalHint, hint_of
+from tdstream.streams.total_hint import HasTotal, TotalHint, find_hint
 
 
 class Says:
@@ -23,15 +23,15 @@ SECOND = TotalHint(kind="estimate", total=50)
 
 def test_the_loader_is_asked_before_its_dataset():
     """What the loader says wins; its dataset is asked when it says nothing, or cannot be asked."""
-    assert hint_of(Says(FIRST, dataset=Says(SECOND))) == FIRST
-    assert hint_of(Says(None, dataset=Says(SECOND))) == SECOND
-    assert hint_of(SimpleNamespace(dataset=Says(SECOND))) == SECOND
+    assert find_hint(Says(FIRST, dataset=Says(SECOND))) == FIRST
+    assert find_hint(Says(None, dataset=Says(SECOND))) == SECOND
+    assert find_hint(SimpleNamespace(dataset=Says(SECOND))) == SECOND
 
 
 def test_what_cannot_be_asked_has_no_hint():
     """A plain iterable, and a dataset that has no answer yet."""
-    assert hint_of([1, 2, 3]) is None
-    assert hint_of(Says(None, dataset=Says(None))) is None
+    assert find_hint([1, 2, 3]) is None
+    assert find_hint(Says(None, dataset=Says(None))) is None
 
 
 def test_only_an_estimate_is_not_exact():

@@ -11,7 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from tdstream.core.errors import StaleIteratorError, StateError
-from tdstream.streams.total_hint import hint_of
+from tdstream.streams.total_hint import find_hint
 
 TEXTS = some_texts(200)
 
@@ -183,18 +183,18 @@ def test_progress_by_documents(tokenizer_dir, workers):
     """A source that knows its rows says how many have gone by: some in the middle, all at the end."""
     dataset = datasets.Dataset.from_dict({"text": list(TEXTS)}).to_iterable_dataset(num_shards=2)
     run = loader(tokenizer_dir, dataset, num_workers=workers)
-    assert (hint_of(run).total, hint_of(run).done) == (200, 0)
+    assert (find_hint(run).total, find_hint(run).done) == (200, 0)
     iterator = iter(run)
     batches(iterator, 20)
-    middle = hint_of(run)
+    middle = find_hint(run)
     assert (middle.kind, middle.unit, middle.total) == ("documents", "doc", 200)
     assert 30 < middle.done < 170
     state = run.state_dict()
     again = loader(tokenizer_dir, dataset, num_workers=workers)
     again.load_state_dict(state)
-    assert hint_of(again) == middle
+    assert find_hint(again) == middle
     batches(iterator, len(joined_rows(TEXTS)) // BATCH_SIZE - 20 - workers)
-    assert 185 < hint_of(run).done <= 200
+    assert 185 < find_hint(run).done <= 200
 
 
 def test_there_is_no_length(tokenizer_dir):

@@ -1,0 +1,108 @@
+"""The base of the pipelines: a dataset whose epoch all processes of a rank share, and one pass over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from tdstream.core.state import Identified, check_identities
+from tdstream.distributed.shared_epoch import Pass, SharedEpoch
+from tdstream.distributed.topology import Worker, current_worker
+from tdstream.distributed.watchdog import watch_parent
+
+
+class EpochDataset(IterableDataset[dict[str, Tensor]]):
+    """Epochs that count themselves 0, 1, 2, ... unless `set_epoch` chooses; and the identities of nodes."""
+
+    collate: Any
+    cursor_name: str
+    """The part of a state that is a place rather than an identity."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.strict = strict
+        self._clock = SharedEpoch()
+
+    def __bool__(self) -> bool:
+        """Always true, so that `if pipeline:` does not call `__len__`."""
+        return True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass serves, or that the running one is in; right after a resume, too."""
+        return self._clock.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass, also in workers that are already running.
+
+        Raises:
+            ConfigError: If it is not an integer of at least 0.
+        """
+        self._clock.set_epoch(epoch)
+
+    @property
+    def generation(self) -> int:
+        """How often an epoch was chosen."""
+        return self._clock.generation
+
+    def begin_at(self, epoch: int, position: int) -> int:
+        """Choose the next pass's epoch and first position; return the generation, for `asked_since`."""
+        self._clock.set_epoch(epoch, position)
+        return self.generation
+
+    def asked_since(self, generation: int) -> int | None:
+        """Return the epoch that `set_epoch` chose after a generation; None if it chose none."""
+        return self._clock.epoch if self._clock.generation > generation else None
+
+    def identified_nodes(self) -> Sequence[Identified]:
+        """Return the nodes that decide content and order, which is all but how samples are dealt out."""
+        raise NotImplementedError
+
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """Return what decides content and order, by node."""
+        return {node.name: node.state_dict() for node in self.identified_nodes()}
+
+    def compare(self, saved: dict[str, dict[str, Any]]) -> None:
+        """Compare saved identities with this pipeline's.
+
+        Raises:
+            StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
+        """
+        check_identities(saved, self.identified_nodes(), cursor=self.cursor_name, strict=self.strict)
+
+    def _enter_process(self) -> Worker:
+        """Return which worker this process is; a worker process ends with its parent from now on."""
+        worker = current_worker()
+        if worker.is_process:
+            watch_parent()
+        return worker
+
+
+class EpochPass(Iterator[dict[str, Tensor]]):
+    """One pass over an epoch, in one process; the last of a rank's processes to end it moves the epoch on."""
+
+    def __init__(self, dataset: EpochDataset, worker: Worker) -> None:
+        self._clock, self._worker = dataset._clock, worker
+        self._opened = self._clock.open(in_worker=worker.is_process)
+        self._travels = worker.is_process or dataset.collate.stays_packed
+        self._ended = False
+
+    def _is_last(self) -> bool:
+        """Return whether this process is the last of its rank to end the pass."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Note, once, that this process has nothing left."""
+        if not self._ended:
+            self._ended = True
+            if self._is_last():
+                self._clock.close(self._opened)
+
+    def _restore(self, epoch: int, *, ended: bool, writes: bool) -> None:
+        """Continue a saved pass; `writes` is whether this process brings its epoch to the main process."""
+        generation = self._clock.restore(epoch) if writes else self._opened.generation
+        self._opened, self._ended = Pass(epoch, generation), False
+        if ended:
+            self._end()

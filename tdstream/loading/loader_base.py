@@ -1,0 +1,167 @@
+"""What both loaders share: StatefulDataLoader underneath, one valid iterator, hooks of trainers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from tdstream.core.checks import check_int
+from tdstream.core.errors import ConfigError, StaleIteratorError
+from tdstream.loading.device import Transfer
+from tdstream.loading.torchdata_workarounds import silence_set_vital
+from tdstream.nodes.batch import Batch, hand_on
+
+
+class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
+    """A StatefulDataLoader that only runs the workers; the loader on top decides what a pass is.
+
+    A pass begins when its first batch is asked for, so an epoch chosen or a state loaded until then counts.
+    """
+
+    # Accelerate's prepare() then returns the loader as it is instead of building another over its dataset.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
+    def __init__(
+        self, pipeline: Any, *, batch_size: int | None, transfer: Transfer, options: dict[str, Any]
+    ) -> None:
+        if batch_size is None:
+            raise ConfigError(
+                "tdstream.loader needs batch_size: single samples have no global order and no steps to count."
+            )
+        if not options.get("in_order", True):
+            raise ConfigError("in_order=False gives up the order that the state counts on. Leave it out.")
+        with silence_set_vital():
+            super().__init__(pipeline, batch_size=None, collate_fn=hand_on, **options)
+        self._pipeline, self._transfer = pipeline, transfer
+        pipeline.collate.stays_packed = transfer.needed
+        self._generation = 0  # of the pipeline's epoch, when the last pass was opened
+        self._newest_iterator = 0
+        self._batches: Iterator[Any] = iter(())
+        _hook_sampler(self)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Return an iterator over one epoch or its rest; it begins when its first batch is asked for."""
+        return LoaderIterator(self)
+
+    def __bool__(self) -> bool:
+        """Always true, so that `if loader:` does not call `__len__`."""
+        return True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch being served; at its end still this one."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass; after a load, the epoch of the state keeps its position.
+
+        Raises:
+            ConfigError: If it is not an integer of at least 0.
+        """
+        self._choose(check_int("epoch", epoch, at_least=0))
+
+    def _choose(self, epoch: int) -> None:
+        """Choose the epoch of the next pass."""
+        raise NotImplementedError
+
+    def _begin_pass(self) -> None:
+        """Open the pass that is due."""
+        raise NotImplementedError
+
+    def _take(self) -> Batch | None:
+        """Return the next batch of the pass; None at its end."""
+        raise NotImplementedError
+
+    def _fail_pass(self) -> None:
+        """Arrange that a new iterator resumes where this one failed."""
+
+    def _leave_pass(self) -> None:
+        """Note that nobody iterates over the pass any more."""
+
+    def _retire_iterator(self) -> int:
+        """Make the present iterator stale and return the number of the next one."""
+        self._newest_iterator += 1
+        self._leave_pass()
+        return self._newest_iterator
+
+    def _open_workers(self) -> Iterator[Any]:
+        """Return the batches of a new pass of StatefulDataLoader's."""
+        return iter(super().__iter__())
+
+    def _drop_workers(self) -> None:
+        """Drop StatefulDataLoader's iterator, and with it the workers."""
+        self._batches = iter(())
+        super().load_state_dict({})
+
+
+class LoaderIterator(Iterator[Batch]):
+    """One pass over a loader."""
+
+    def __init__(self, loader: LoaderBase) -> None:
+        self._loader, self._number = loader, loader._retire_iterator()
+        self._begun = self._over = False
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StaleIteratorError: If a newer iterator was made, a state was loaded, or this one has failed.
+        """
+        if self._is_stale:
+            raise StaleIteratorError(
+                "stale iterator: since it was made, another one was made, a state was loaded, or it failed. "
+                "Continuing would mix two positions; make a new one with iter(loader)."
+            )
+        if self._over:
+            raise StopIteration
+        try:
+            batch = self._take()
+        except (ConnectionError, EOFError) as error:  # what a killed worker leaves of its pipe
+            self._fail()
+            raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
+        except BaseException:
+            self._fail()
+            raise
+        if batch is None:
+            self._over = True
+            raise StopIteration
+        return batch
+
+    @property
+    def _is_stale(self) -> bool:
+        return self._number != self._loader._newest_iterator
+
+    def _take(self) -> Batch | None:
+        if not self._begun:
+            self._loader._begin_pass()
+            self._begun = True
+        return self._loader._take()
+
+    def _fail(self) -> None:
+        self._loader._retire_iterator()  # going on would leave out what failed
+        self._loader._fail_pass()
+
+    def __del__(self) -> None:
+        """Note that a loop was left early: its iterator goes with it."""
+        if not self._is_stale:
+            self._loader._leave_pass()
+
+
+def _hook_sampler(loader: LoaderBase) -> None:
+    """Give the loader's sampler the set_epoch() that trainers call (Lightning does, with its own count).
+
+    Only a later epoch counts: the trainer may count from 0 again in a resumed run. The loader is known by a
+    weak reference, since a cycle would keep workers alive.
+    """
+    weak = weakref.ref(loader)
+
+    def set_epoch(epoch: int) -> None:
+        alive = weak()
+        if alive is not None and epoch > alive.epoch:
+            alive.set_epoch(epoch)
+
+    loader.sampler.set_epoch = set_epoch
