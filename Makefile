@@ -1,5 +1,6 @@
-# make demo    prepares text, trains, is killed, resumes, and proves that the data were exact
-# make test    lint, types, tests
+# make demo      prepares text, trains, is killed, resumes, and proves that the data were exact
+# make test      lint, types, tests
+# make test-all  the same, and the tests that take long: whole products of cases, kills by the dozen
 #
 # Each makes its own virtual environment in .venv and touches nothing else. Where a working torch is installed
 # (a training container), use it instead of downloading another:
@@ -16,7 +17,7 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(VENV)/constraints.txt
 
-.PHONY: demo test lint types exhaustive wheel clean
+.PHONY: demo test test-all exhaustive lint types wheel clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/resume_demo.py
@@ -24,15 +25,15 @@ demo: $(VENV)/.runtime
 test: lint types
 	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
+test-all exhaustive: lint types
+	$(BIN)/pytest $(PARALLEL) -m "exhaustive or not exhaustive" $(PYTEST_ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
-
-exhaustive: $(VENV)/.dev
-	$(BIN)/pytest -m exhaustive $(PYTEST_ARGS)
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel
