@@ -1,1 +1,1 @@
-"""The commands."""
+"""The subcommands of ``tdstream``."""

@@ -1,4 +1,4 @@
-"""Offer ``tdstream locate``: print which tokens a step of a run had, or will have."""
+"""The command ``tdstream locate``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.prepare import whole_number
+from tdstream.cli.arguments import whole_number
 from tdstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,52 +16,42 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the subcommand ``locate``.
-
-    Args:
-        commands: The subparsers of the command.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser(
         "locate",
         help="print which tokens a step had or will have",
-        description="Print which samples and tokens a past or future step of a run has, from its state.",
+        description="Print the samples and tokens of any past or future step of a run, given one of its "
+        "states.",
     )
     parser.add_argument("--state", type=Path, required=True, help="the checkpoint, as for 'tdstream state'")
     parser.add_argument(
-        "--step", type=whole_number, required=True, help="the step, counted from 0 over the run"
+        "--step", type=whole_number, required=True, help="the step, counted from 0 over the whole run"
     )
-    parser.add_argument("--rank", type=whole_number, help="only the rows of this data-parallel rank")
+    parser.add_argument("--rank", type=whole_number, help="only samples of this data-parallel rank")
     parser.add_argument(
         "--data",
         type=Path,
-        help="the corpus directory; needed for --decode, and for samples cut by documents",
+        help="the corpus directory; needed for --decode, and for samples that do not cross documents",
     )
-    parser.add_argument("--decode", action="store_true", help="print the text, too")
-    parser.add_argument("--tokenizer", help="to decode with; default the one that meta.json names")
+    parser.add_argument("--decode", action="store_true", help="also print the text")
+    parser.add_argument("--tokenizer", help="tokenizer to decode with (default: the one in meta.json)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the samples of a step.
-
-    Args:
-        arguments: The parsed command line.
-
-    Returns:
-        The exit code, 0.
-    """
+    """Print the samples of a step; return 0."""
     from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415
     from tdstream.loading.locate import locate_step, read_cursor  # noqa: PLC0415 - imports torch
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
 
     if arguments.decode and arguments.data is None:
-        raise ConfigError("--decode reads the tokens: name the corpus directory with --data.")
+        raise ConfigError("--decode reads the tokens. Pass the corpus directory with --data.")
     cursor, pipeline = read_cursor(read_state(arguments.state))
     nodes = pipeline.nodes
     shards, readers, texts = None, None, None
     if arguments.data is not None and "mixture" in nodes:
-        raise ConfigError("--data names one corpus, and the state is of a mixture of several. Leave it out.")
+        raise ConfigError("--data names one corpus, but the state is of a mixture. Leave it out.")
     if arguments.data is not None:
         source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
         source.load_state_dict(nodes["source"])
@@ -75,19 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reader(directory: Path, saved: dict[str, Any]) -> Any:
-    """Return the reader of a corpus whose identity is in a state.
-
-    Raises:
-        ConfigError: If the state is of a part by documents: it does not tell where that ends.
-        StateError: If the corpus, or a part of it, was another.
-    """
+    """Return a reader of the corpus with the identity in a state; refuse another corpus."""
     from tdstream.pipelines.compose import compose_corpus  # noqa: PLC0415 - imports torch
     from tdstream.schedule.sample_spec import SampleSpec  # noqa: PLC0415 - imports torch
 
     if "first_document" in saved:
         raise ConfigError(
-            "the state is of a part of a corpus's documents, and does not tell which is the last: "
-            "build a loader over that part, load the state, and ask its locate."
+            "the state is of a range of documents and does not say which is the last. Build a loader over "
+            "that range, load the state, and call its locate()."
         )
     first = saved.get("first_sample")
     samples = None if first is None else slice(first, first + saved["samples"])
@@ -108,7 +93,7 @@ def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Locate
     meta = arguments.data / META_FILE
     name = arguments.tokenizer or (read_meta(meta).tokenizer_name_or_path if meta.exists() else "")
     if not name:
-        raise ConfigError(f"{arguments.data} does not name its tokenizer; name one with --tokenizer.")
+        raise ConfigError(f"{arguments.data} does not name its tokenizer. Name one with --tokenizer.")
     tokenizer = load_tokenizer(name)
     source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
     maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)

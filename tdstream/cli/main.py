@@ -1,4 +1,4 @@
-"""Run the command ``tdstream``: choose a subcommand, and say in one sentence what went wrong."""
+"""The command ``tdstream``: subcommands, exit codes, and one sentence for each error."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ EXIT_NO_READER = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) -> int:
-    """Run the command.
+    """Run a subcommand and return its exit code.
 
     Args:
-        argv: Arguments; None means those of the process.
-        own_process: Whether the process is there for this alone; default where argv is None.
+        argv: Arguments; None for those of the process.
+        own_process: Whether the process runs nothing else; by default it does if `argv` is None.
 
     Returns:
-        The exit code: 0, 1 after an error, 130 after Ctrl-C, 141 where the reader of its output has gone.
+        0; 1 after an error or a fault, 130 after Ctrl-C, 141 if the reader of the output has closed it.
         Wrong usage exits with 2.
     """
-    parser = _parser()
+    parser = _make_parser()
     arguments = parser.parse_args(argv)
     arguments.own_process = argv is None if own_process is None else own_process
     try:
-        with _terminated_cleanly():
+        with _unwinding_on_sigterm():
             code = int(arguments.run(arguments))
             sys.stdout.flush()
             return code
@@ -45,19 +45,12 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # As behind `| head`: there is nobody to tell.
-        _write_no_more()
+    except BrokenPipeError:  # as in `tdstream inspect DIR | head`
+        _discard_output()
         return EXIT_NO_READER
 
 
-def _write_no_more() -> None:
-    """Let what is still to be printed vanish; Python prints it, or its failure, when the process ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tdstream", description="Token streams for language-model pre-training."
     )
@@ -75,18 +68,25 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _discard_output() -> None:
+    """Send buffered output nowhere; otherwise Python would report the broken pipe again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 @contextmanager
-def _terminated_cleanly() -> Iterator[None]:
+def _unwinding_on_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind the stack as Ctrl-C does, so that staged files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Offer ``tdstream merge``: put the shares of several tasks together."""
+"""The command ``tdstream merge``."""
 
 from __future__ import annotations
 
@@ -9,31 +9,20 @@ from typing import Any
 
 
 def add_parser(commands: Any) -> None:
-    """Add the subcommand ``merge``.
-
-    Args:
-        commands: The subparsers of the command.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser(
         "merge",
-        help="make one corpus of what several tasks have prepared",
-        description="Make one corpus of what 'tdstream prepare --task i --num_tasks n' has prepared, when "
-        "all tasks have ended. Nothing is copied; the chunks get their numbers in the order of the tasks.",
+        help="make one corpus of the shards that several tasks have prepared",
+        description="Make one corpus of what 'tdstream prepare --task I --num_tasks N' has prepared, once "
+        "all tasks have finished. Nothing is copied; the chunks are numbered in the order of the tasks.",
     )
     parser.add_argument("directory", type=Path, help="the output_path of the tasks")
-    parser.add_argument("--overwrite", action="store_true", help="replace an older corpus that lies there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an older corpus there")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge the shares.
-
-    Args:
-        arguments: The parsed command line.
-
-    Returns:
-        The exit code, 0.
-    """
+    """Merge the tasks and print a summary; return 0."""
     from tdstream.writing.merge import merge_tasks  # noqa: PLC0415
 
     merged = merge_tasks(arguments.directory, overwrite=arguments.overwrite)

@@ -7,10 +7,10 @@ import logging
 import signal
 import sys
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tdstream.cli.arguments import whole_number
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.options import check_place
 from tdstream.preparation.process_setup import settle_in
@@ -102,26 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         help="seconds after which rank 0 gives up on a rank that neither ends nor shows life",
     )
-
-
-def whole_number(text: str) -> int:
-    """Return the whole number that a text stands for: 100000000, 100_000_000 and 1e8 are the same.
-
-    Args:
-        text: What was typed.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is no whole number.
-    """
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise argparse.ArgumentTypeError(
-            f"expected a whole number such as 1000 or 1e8, got {text!r}"
-        ) from None
-    if not number.is_finite() or number.adjusted() > 18 or number != number.to_integral_value():
-        raise argparse.ArgumentTypeError(f"expected a whole number such as 1000 or 1e8, got {text!r}")
-    return int(number)
 
 
 def run(arguments: argparse.Namespace) -> int:

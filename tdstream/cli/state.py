@@ -1,4 +1,4 @@
-"""Offer ``tdstream state``: print where a checkpoint stands."""
+"""The command ``tdstream state``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tdstream.schedule.mixture_plan import MixturePlan
 
-_LEFT_OUT = ("history", "sources", "stages")  # too long, or told in other lines
+_HIDDEN = ("history", "sources", "stages")  # too long, or shown in lines of their own
 
 
 def add_parser(commands: Any) -> None:
-    """Add the subcommand ``state``.
-
-    Args:
-        commands: The subparsers of the command.
-    """
+    """Add the subcommand."""
     parser = commands.add_parser(
         "state",
         help="print where a checkpoint's loader stands",
-        description="Print epoch, position, tokens, percent and identities of the loader state in a "
-        "checkpoint: a file of torch.save, JSON, or a torch.distributed.checkpoint directory.",
+        description="Print epoch, position, tokens and identities of the loader state in a checkpoint: a "
+        "file of torch.save, JSON, or a torch.distributed.checkpoint directory.",
     )
     parser.add_argument("file", type=Path, help="the checkpoint")
     parser.add_argument("--json", action="store_true", help="print the portable state itself, as JSON")
@@ -31,14 +27,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the state.
-
-    Args:
-        arguments: The parsed command line.
-
-    Returns:
-        The exit code, 0.
-    """
+    """Print the state; return 0."""
     from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415 - imports torch, which --help need not wait for
 
     state = read_state(arguments.file)
@@ -47,47 +36,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def describe(state: dict[str, Any]) -> str:
-    """Return a portable state as lines for people.
-
-    Args:
-        state: The portable state.
-    """
+    """Return a portable state as lines of text."""
     from tdstream.loading.locate import SavedPipeline  # noqa: PLC0415
 
     nodes, position = state["nodes"], state["position"]
-    pipeline, partition = SavedPipeline(nodes), nodes["splitter"]
+    pipeline, splitter = SavedPipeline(nodes), nodes["splitter"]
     samples, seq_len = pipeline.lengths.num_samples(state["epoch"]), pipeline.reader["seq_len"]
     lines = [
         ("epoch", f"{state['epoch']:,}"),
         ("position", f"{min(position, samples):,} of {samples:,} samples ({min(position / samples, 1):.1%})"),
         ("tokens", f"{min(position, samples) * seq_len:,} of {samples * seq_len:,} in this epoch"),
     ]
-    if "step" in partition:
-        lines.append(("step", f"{partition['step']:,} ({partition['batches_done']:,} in this epoch)"))
+    if "step" in splitter:
+        lines.append(("step", f"{splitter['step']:,} ({splitter['batches_done']:,} in this epoch)"))
     if pipeline.plan is not None:
-        lines += _sources(pipeline.plan, state["epoch"], min(position, samples))
-    lines += [(name, _fields(part)) for name, part in nodes.items()]
+        lines += _describe_sources(pipeline.plan, state["epoch"], min(position, samples))
+    for name, part in nodes.items():
+        fields = (f"{field}={value!r}" for field, value in part.items() if field not in _HIDDEN)
+        lines.append((name, "  ".join(fields)))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 
 
-def _sources(plan: MixturePlan, epoch: int, position: int) -> list[tuple[str, str]]:
-    """Return a line for each source of a mixture and each stage until here."""
+def _describe_sources(plan: MixturePlan, epoch: int, position: int) -> list[tuple[str, str]]:
+    """Return a line for each source of a mixture, and for each stage up to here."""
     used, base = plan.schedule.used(epoch, position).tolist(), plan.schedule.base(epoch)
-    lines = [
-        (
-            entry.name,
-            f"{count % entry.samples:,} of {entry.samples:,} samples of its epoch {count // entry.samples}",
-        )
-        for entry, count in zip(plan.entries, used, strict=True)
-    ]
+    lines = []
+    for entry, count in zip(plan.entries, used, strict=True):
+        own_epoch, done = divmod(count, entry.samples)
+        lines.append((entry.name, f"{done:,} of {entry.samples:,} samples of its epoch {own_epoch}"))
     for start, weights in plan.stages:
         when = "now" if start == plan.start_of(base + position) else f"from {start:,} samples"
-        lines.append(
-            ("weights", f"{when}: " + ", ".join(f"{name} {weight}" for name, weight in weights.items()))
-        )
+        text = ", ".join(f"{name} {weight}" for name, weight in weights.items())
+        lines.append(("weights", f"{when}: {text}"))
     return lines
-
-
-def _fields(part: dict[str, Any]) -> str:
-    return "  ".join(f"{name}={value!r}" for name, value in part.items() if name not in _LEFT_OUT)

@@ -1,1 +1,1 @@
-"""What every room uses: errors, checks of arguments, states, the user's cache."""
+"""Errors, argument checks, node state, and the user's cache: what every room may import."""

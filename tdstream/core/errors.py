@@ -1,18 +1,19 @@
-"""Say what was found, what was expected, and what to do: every error that tdstream raises.
+"""The exceptions that tdstream raises.
 
 TdstreamError
-├── ConfigError (ValueError)              an argument or flag is out of range, or two do not go together
-├── CorpusError (ValueError)              the files of a corpus do not agree with what they promise
-├── CorpusNotFoundError (FileNotFoundError)   there is no corpus at that place
-├── StateError (ValueError)               a state belongs to other data or settings, or is no state of ours
+├── ConfigError (ValueError)              an argument or flag is out of range, or two exclude each other
+├── CorpusError (ValueError)              the files of a corpus do not match its meta.json
+├── CorpusNotFoundError (FileNotFoundError)   there is no corpus at that path
+├── StateError (ValueError)               a state belongs to other data or settings, or is not a state
 ├── GeometryError (ValueError)            ranks, workers or samples do not fit together
-├── StaleIteratorError (RuntimeError)     an iterator that a newer one, or a loaded state, has overtaken
-├── SourceError (ValueError)              text to be prepared cannot be found, read or used
-├── TokenizerError (ValueError)           a tokenizer cannot be found or cannot do what is needed
-└── OutputError (OSError)                 the result cannot be written
+├── StaleIteratorError (RuntimeError)     an iterator was replaced by a newer one or by a loaded state
+├── SourceError (ValueError)              a text source cannot be found, read or used
+├── TokenizerError (ValueError)           a tokenizer cannot be found, or lacks what is needed
+└── OutputError (OSError)                 the output cannot be written
 
-Each is also the built-in that a caller would expect, and can be made from its message alone: so it survives
-the way from a loader's worker to the trainer.
+Each is also the built-in that a caller would expect, and can be rebuilt from its message alone: so it reaches
+the trainer from a loader's worker process. The message says what was found and what was expected; the hint
+says what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import string
 from collections.abc import Callable
 
 Spelling = Callable[[str, str], str]
-"""Spells an option, given its name and what stands for its value: "" means that it is switched on."""
+"""Spells an option, given its name and value; the value "" switches it on."""
 
 
 def as_argument(name: str, value: str) -> str:
@@ -36,14 +37,14 @@ def as_flag(name: str, value: str) -> str:
 
 
 class TdstreamError(Exception):
-    """Anything that tdstream refuses or cannot do.
+    """The base class of all errors of tdstream.
 
     Args:
         message: What was found, and what was expected.
-        hint: What to do. Names in braces are replaced: by one of `values`, else by the option of that name,
-            as Python spells it: "Pass {resume}." becomes "Pass resume=True.", "Use {text_field:...}."
-            becomes "Use text_field=....". The command line spells them as flags.
-        **values: What else the hint names.
+        hint: What to do. A name in braces stands for one of `values`, or else for the option of that name as a
+            Python argument: "Pass {resume}." becomes "Pass resume=True.", "Use {text_field:...}." becomes
+            "Use text_field=....". The command line spells options as flags.
+        **values: Values of other names in the hint.
     """
 
     def __init__(self, message: str = "", hint: str = "", **values: object) -> None:
@@ -67,11 +68,11 @@ class TdstreamError(Exception):
         self.spell(as_argument)
 
     def spell(self, spelling: Spelling) -> None:
-        """Spell the options in this error's text in another way."""
+        """Change how the options in the message are spelled."""
         self.args = (self.spelled(spelling),)
 
     def spelled(self, spelling: Spelling) -> str:
-        """Return the whole message, its options spelled for whoever reads it."""
+        """Return the whole message with its options spelled in this way."""
         return " ".join([self.message, *(_filled(hint, values, spelling) for hint, values in self._hints)])
 
 
@@ -85,15 +86,15 @@ def _filled(hint: str, values: dict[str, object], spelling: Spelling) -> str:
 
 
 class ConfigError(TdstreamError, ValueError):
-    """An argument or flag has a value that cannot be used, or two of them exclude each other."""
+    """An argument or flag cannot be used, or two of them exclude each other."""
 
 
 class CorpusError(TdstreamError, ValueError):
-    """A corpus is damaged, unfinished, or does not hold what its meta.json promises."""
+    """A corpus is damaged, unfinished, or does not match its meta.json."""
 
 
 class CorpusNotFoundError(TdstreamError, FileNotFoundError):
-    """A directory, or a shard that meta.json lists, is not there."""
+    """A directory, or a shard that meta.json lists, does not exist."""
 
 
 class StateError(TdstreamError, ValueError):
@@ -117,4 +118,4 @@ class TokenizerError(TdstreamError, ValueError):
 
 
 class OutputError(TdstreamError, OSError):
-    """The output directory is in use, holds other things, or has no room left."""
+    """The output directory is in use, holds other files, or has no space left."""

@@ -1,7 +1,7 @@
-"""The envelope of a state, and the comparison of what was saved with what is here.
+"""The envelope of a state, and the comparison of saved identities with present ones.
 
-A state holds JSON types only and is built fresh at each call: a loader's worker sends the difference to the
-state it sent before, and a list or array that was changed in place would equal itself and never be sent.
+A state holds JSON types only and is built anew at each call: a loader's worker sends only what differs from
+the state it sent before, and a list or array changed in place would equal itself and never be sent.
 """
 
 from __future__ import annotations
@@ -32,17 +32,31 @@ class Identified(Protocol):
         """Return a phrase for each way in which a saved identity differs."""
 
 
+class IdentityState:
+    """The state of a node that is an identity alone: loading it compares."""
+
+    name: str
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the identity: JSON types, built anew."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raise StateError if a saved identity differs from this node's."""
+        check_differences(self.differences(state))
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Return a phrase for each field of a saved identity that differs from this node's."""
+        return differences(self.name, saved, self.state_dict())
+
+
 def wrap_state(nodes: Sequence[Identified]) -> dict[str, Any]:
     """Return {"tdstream": version, "nodes": {name: the node's state}}."""
     return {STATE_KEY: STATE_VERSION, "nodes": {node.name: node.state_dict() for node in nodes}}
 
 
 def unwrap_state(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the nodes' parts of a state.
-
-    Raises:
-        StateError: If it is no state of tdstream, or one of a newer version.
-    """
+    """Return the nodes' parts of a state; refuse what is no state, or one of a newer version."""
     if not isinstance(state, dict) or not isinstance(state.get(STATE_KEY), int):
         raise StateError(
             f"this is not a state of tdstream (no {STATE_KEY!r} version in it): {_short(state)}. "
@@ -55,7 +69,10 @@ def unwrap_state(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
         )
     nodes = state.get("nodes")
     if not isinstance(nodes, dict) or not all(isinstance(part, dict) for part in nodes.values()):
-        raise StateError(f"the state has no 'nodes', so it was cut or changed: {_short(state)}.")
+        raise StateError(
+            f"the state has no 'nodes', so it was truncated or changed: {_short(state)}. Load what "
+            f"state_dict() returned."
+        )
     return nodes
 
 
@@ -66,44 +83,27 @@ def differences(name: str, saved: dict[str, Any], current: dict[str, Any]) -> li
 
 
 def check_differences(found: Sequence[str], *, strict: bool = True) -> None:
-    """Refuse a state whose identity differs, or only warn.
-
-    Args:
-        found: Phrases of `differences`; nothing happens if there are none.
-        strict: Whether to raise rather than to log a warning.
-
-    Raises:
-        StateError: If strict and anything differs.
-    """
+    """Raise StateError with all phrases of `differences`, if there are any; log them if not strict."""
     if not found:
         return
     message = f"the state belongs to other data or settings: {'; '.join(found)}."
     if strict:
         raise StateError(
-            f"{message} Going on would repeat or lose samples; nothing was loaded. Build with what the state "
-            f"was saved with, or pass strict=False to go on all the same."
+            f"{message} Resuming would repeat or lose samples; nothing was loaded. Build with the data and "
+            f"settings of the state, or pass strict=False to resume anyway."
         )
-    logger.warning("%s Going on, since strict=False.", message)
+    logger.warning("%s Resuming anyway, because strict=False.", message)
 
 
 def check_identities(
     saved: dict[str, dict[str, Any]], nodes: Sequence[Identified], *, cursor: str, strict: bool
 ) -> None:
-    """Compare saved identities with those of nodes.
-
-    Args:
-        saved: The nodes' parts of a state.
-        nodes: Those that hold an identity.
-        cursor: The part that says where the state stands, which has to be there.
-        strict: Whether to refuse a difference, rather than to warn.
-
-    Raises:
-        StateError: If a part is missing, or strict and a field differs; all differences in one sentence.
-    """
+    """Compare saved identities with those of nodes; the part named `cursor` has to be there, too."""
     missing = [name for name in (*(node.name for node in nodes), cursor) if name not in saved]
     if missing:
         raise StateError(
-            f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline."
+            f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline. "
+            f"Build the pipeline that saved it."
         )
     check_differences(
         [phrase for node in nodes for phrase in node.differences(saved[node.name])], strict=strict
@@ -120,25 +120,3 @@ def _show(part: dict[str, Any], field: str) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-class IdentityState:
-    """What a node shares whose state is an identity alone: loading it compares."""
-
-    name: str
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the identity, JSON types, built fresh."""
-        raise NotImplementedError
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's.
-
-        Raises:
-            StateError: If a field differs.
-        """
-        check_differences(self.differences(state))
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of a saved identity that is not this node's."""
-        return differences(self.name, saved, self.state_dict())

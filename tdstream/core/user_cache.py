@@ -1,4 +1,4 @@
-"""Keep small results in the user's cache: a JSON file is there as a whole or not at all."""
+"""Small JSON files in the user's cache, written atomically."""
 
 from __future__ import annotations
 
@@ -9,32 +9,19 @@ from pathlib import Path
 from typing import Any
 
 
-def user_cache(room: str) -> Path:
-    """Return a directory in the user's cache: `$XDG_CACHE_HOME/tdstream/room`, else below `~/.cache`.
-
-    Raises:
-        RuntimeError: If there is neither that variable nor a home.
-    """
+def user_cache(name: str) -> Path:
+    """Return `$XDG_CACHE_HOME/tdstream/name`, by default below `~/.cache`; RuntimeError without a home."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "tdstream" / room
+    return (Path(root) if root else Path.home() / ".cache") / "tdstream" / name
 
 
 def read_json(path: Path) -> Any:
-    """Return what a file holds.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is no JSON.
-    """
+    """Return the content of a JSON file; OSError or ValueError if it cannot be read."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a file, or replace it; readers see the old one or the new one.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write or replace a JSON file; readers see the old content or the new."""
     text = json.dumps(content)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")

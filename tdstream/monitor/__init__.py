@@ -1,1 +1,1 @@
-"""Progress, waiting for data, steps."""
+"""Progress bars, measurements of data waits, and step counts."""

@@ -1,4 +1,4 @@
-"""A progress bar that tells the truth: how much of the epoch is done, tokens per second, and who waits."""
+"""A tqdm progress bar with the exact total of the epoch, tokens per second, and the share of waiting."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tqdm import tqdm
 
 from tdstream.distributed.topology import Topology, resolve_topology
-from tdstream.monitor.epoch_total import Extent
+from tdstream.monitor.epoch_total import EpochTotal
 from tdstream.monitor.meter import DataMeter
-from tdstream.monitor.rate import Pace
+from tdstream.monitor.rate import Rate
 
 if TYPE_CHECKING:
     _Tqdm = tqdm[Any]
 else:
-    _Tqdm = tqdm  # which is generic for type checkers only
+    _Tqdm = tqdm  # generic for type checkers only
 
-_ON_TERMINAL_S, _IN_FILE_S = 0.1, 30.0  # between two drawings; between two lines
-_GUESSED = "{l_bar}{bar}| {n_fmt}/~{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+_ON_TERMINAL_S, _IN_FILE_S = 0.1, 30.0  # between two updates of the bar; between two lines
+_ESTIMATE = "{l_bar}{bar}| {n_fmt}/~{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 
 
 def progress(
@@ -31,28 +31,28 @@ def progress(
     meter: DataMeter | None = None,
     **tqdm_options: Any,
 ) -> Progress:
-    """Return a tqdm over one pass of a loader, with the epoch's true total.
+    """Return a tqdm over one pass of a loader, with the true total of the epoch.
 
     The total is `len(loader)`. A loader without a length is asked for its `total_hint()` (see
-    `tdstream.streams.total_hint`): batches that were counted before, or documents, or an estimate; of a
-    second pass, the batches of the first are one. Estimates are marked `~`. After a resume the bar begins
-    where the epoch was left. What has run to its end is at 100 %.
+    `tdstream.streams.total_hint`): batches counted before, or documents, or an estimate. In a second pass,
+    the batches of the first are an estimate. Estimates are marked `~`. After a resume the bar starts where
+    the epoch was left. A complete pass ends at 100 %.
 
-    Behind the keys of `set_postfix` stand `tok/s`, tokens of all data-parallel ranks per second, taking the
-    other ranks to be as fast as this one, and `wait`, the share of the time in which the loop waited for
-    data: both of about the last half minute, and of the whole pass when it is over.
+    After the keys of `set_postfix` come `tok/s`, tokens per second of all data-parallel ranks, assuming that
+    they are as fast as this one, and `wait`, the share of the time in which the loop waited for data. Both
+    cover about the last half minute, and the whole pass once it is over.
 
-    Only rank 0 shows anything. Where the output is neither a terminal nor a notebook (a log file), there is
-    one line per `mininterval` and nothing else.
+    Only rank 0 shows a bar. If the output is neither a terminal nor a notebook (a log file), one line is
+    written per `mininterval`, and nothing else.
 
     Args:
         loader: Anything that yields batches: `tdstream.loader`, StatefulDataLoader, DataLoader, any iterable.
-        epoch: Names the bar "Epoch {epoch}". A label: `set_epoch` is never called by the bar.
-        desc: Another name.
-        meter: Measures the waits, over several passes if it is handed to several bars; by default the bar
-            has one of its own, `bar.meter`.
-        **tqdm_options: Passed to tqdm. `mininterval` is by default 0.1 s on a terminal or in a notebook, else
-            30 s.
+        epoch: Names the bar "Epoch {epoch}". It is a label only: the bar never calls `set_epoch`.
+        desc: Another name for the bar.
+        meter: Measures the waits, over several passes if several bars share it; by default each bar has its
+            own, `bar.meter`.
+        **tqdm_options: Passed to tqdm. The default `mininterval` is 0.1 s on a terminal or in a notebook,
+            else 30 s.
     """
     if desc is None and epoch is not None:
         desc = f"Epoch {epoch}"
@@ -60,23 +60,17 @@ def progress(
 
 
 class Progress(_Tqdm):
-    """The bar that `progress` returns.
+    """The bar returned by `progress`."""
 
-    Args:
-        loader: What it runs over.
-        meter: Measures the waits.
-        **options: tqdm's.
-    """
-
-    monitor_interval = 0  # tqdm's monitor is a thread, alive when workers are forked; each step looks itself
-    _line_at: ClassVar[float | None] = None  # when the last line was written, by any bar
+    monitor_interval = 0  # no monitor thread, which would be alive when workers fork; each step checks itself
+    _line_at: ClassVar[float | None] = None  # when any bar last wrote a line
 
     def __init__(self, loader: Iterable[Any], *, meter: DataMeter, **options: Any) -> None:
         self.meter = meter
         self._ranks = _data_parallel_size(loader)
         self._unit, self._bar_format = options.get("unit"), options.get("bar_format")
-        self._extent = Extent(loader, total=options.get("total"), initial=options.get("initial"))
-        self._follow()
+        self._epoch_total = EpochTotal(loader, total=options.get("total"), initial=options.get("initial"))
+        self._start_rate()
         self._is_over = False
         file: Any = options.setdefault("file", None) or sys.stderr
         self._in_lines = not (file.isatty() or _is_notebook(file))
@@ -85,7 +79,7 @@ class Progress(_Tqdm):
             Progress._line_at = Progress._line_at or time.monotonic()
         options.setdefault("mininterval", _IN_FILE_S if self._in_lines else _ON_TERMINAL_S)
         options.setdefault("disable", resolve_topology().dp_rank != 0)
-        options = {"unit": "batch", "miniters": 1, "initial": self._extent.batches, **options}
+        options = {"unit": "batch", "miniters": 1, "initial": self._epoch_total.batches, **options}
         super().__init__(loader, **options)
 
     def __iter__(self) -> Iterator[Any]:
@@ -94,38 +88,83 @@ class Progress(_Tqdm):
         if self.disable:
             yield from batches
             return
-        self._begin()
-        whole = False
+        self._start()
+        complete = False
         try:
             for batch in batches:
-                self._extent.take()
+                self._epoch_total.start_batch()
                 yield batch
                 self._step()
-            whole = True
+            complete = True
         finally:
-            self._finish(whole)
+            self._finish(complete)
+
+    def _start(self) -> None:
+        """Start where the loader stands now: a state may have been loaded since the bar was made."""
+        self._epoch_total.start()
+        if self.n != self._epoch_total.batches:
+            self.initial = self.n = self.last_print_n = self._epoch_total.batches
+            self.refresh()
+        self._start_rate()
+
+    def _start_rate(self) -> None:
+        """Measure speed from here on."""
+        known = self._epoch_total.update()
+        self._is_start_unknown = known is None or not (known.is_exact or known.done)
+        self._done_at_start = self._done()
+        self._rate = Rate(self.meter, self._done_at_start)
+
+    def _step(self) -> None:
+        self._epoch_total.finish_batch()
+        if self._is_start_unknown and self._epoch_total.update() is not None:
+            self._is_start_unknown, self._done_at_start = False, self._done()
+            self._rate.rebase(self._done_at_start)
+        self._rate.step(self._done)
+        self.update(self._epoch_total.batches - self.n)
+
+    def _finish(self, complete: bool) -> None:
+        self._epoch_total.finish(complete=complete)
+        self._rate.finish(self._done())
+        self.n, self._is_over = self._epoch_total.batches, True
+        if self._in_lines:
+            self.display()
+        self.close()
+
+    def _done(self) -> int:
+        """Return what is done, in the unit that is shown."""
+        known = self._epoch_total.update()
+        return self._epoch_total.batches if known is None else known.done
 
     @property
     def format_dict(self) -> MutableMapping[str, Any]:
-        """What is shown, by name: tqdm's, with the true total, and tokens and waits behind the postfix."""
+        """What tqdm shows, with the true total, and tokens and waits after the postfix."""
         shown: MutableMapping[str, Any] = super().format_dict
         if "rate" not in shown:  # a bar that was never shown
             return shown
-        known = self._extent.ask()
-        shown["n"] = self._extent.batches
+        known = self._epoch_total.update()
+        shown["n"] = self._epoch_total.batches
         if known is not None:
             shown["n"], shown["total"] = known.done, known.total
-            shown["bar_format"] = self._bar_format or (None if known.is_exact else _GUESSED)
+            shown["bar_format"] = self._bar_format or (None if known.is_exact else _ESTIMATE)
         if known is not None and known.unit != "batch":
-            shown["unit"], shown["rate"] = self._unit or known.unit, self._pace.units_per_s or None
-            shown["initial"] = self._before
+            shown["unit"], shown["rate"] = self._unit or known.unit, self._rate.units_per_s or None
+            shown["initial"] = self._done_at_start
         elif self._is_over:
-            shown["rate"] = None  # which stands for all batches by the whole time
+            shown["rate"] = None  # all batches by the whole time
         shown["postfix"] = ", ".join(part for part in (str(self.postfix or ""), *self._own_postfix()) if part)
         return shown
 
+    def _own_postfix(self) -> Iterator[str]:
+        """Yield tokens and waits, unless the keys of set_postfix include them."""
+        given = self.postfix or ""
+        if self._rate.tokens_per_s and "tok/s=" not in given:
+            yield f"tok/s={self.format_sizeof(self._ranks * self._rate.tokens_per_s).strip()}"
+        share = self._rate.wait_share
+        if share is not None and "wait=" not in given:
+            yield f"wait={100 * share:.0f}%"
+
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]  # tqdm returns it, its stubs say None
-        """Draw the bar, or write a line where it is time for one; tqdm calls it."""
+        """Draw the bar, or write a line if one is due; called by tqdm."""
         if not self._in_lines:
             return bool(super().display(msg, pos))
         now = time.monotonic()
@@ -136,59 +175,14 @@ class Progress(_Tqdm):
         self.fp.flush()
         return True
 
-    def _begin(self) -> None:
-        """Begin the pass where the loader stands now: a state may have been loaded since the bar was made."""
-        self._extent.begin()
-        if self.n != self._extent.batches:
-            self.initial = self.n = self.last_print_n = self._extent.batches
-            self.refresh()
-        self._follow()
-
-    def _follow(self) -> None:
-        """Measure speed from here on, as far as it is known where that is."""
-        known = self._extent.ask()
-        self._is_blind = known is None or not (known.is_exact or known.done)
-        self._before = self._done()
-        self._pace = Pace(self.meter, self._before)
-
-    def _step(self) -> None:
-        self._extent.put()
-        if self._is_blind and self._extent.ask() is not None:
-            self._is_blind, self._before = False, self._done()
-            self._pace.rebase(self._before)
-        self._pace.step(self._done)
-        self.update(self._extent.batches - self.n)
-
-    def _finish(self, whole: bool) -> None:
-        self._extent.finish(whole=whole)
-        self._pace.finish(self._done())
-        self.n, self._is_over = self._extent.batches, True
-        if self._in_lines:
-            self.display()
-        self.close()
-
-    def _done(self) -> int:
-        """Return what is done, in the units that are shown."""
-        known = self._extent.ask()
-        return self._extent.batches if known is None else known.done
-
-    def _own_postfix(self) -> Iterator[str]:
-        """Yield what the bar adds to the keys of set_postfix, unless those have it."""
-        given = self.postfix or ""
-        if self._pace.tokens_per_s and "tok/s=" not in given:
-            yield f"tok/s={self.format_sizeof(self._ranks * self._pace.tokens_per_s).strip()}"
-        share = self._pace.wait_share
-        if share is not None and "wait=" not in given:
-            yield f"wait={100 * share:.0f}%"
-
 
 def _is_notebook(file: Any) -> bool:
-    """Return whether a stream is a notebook's cell, which draws over a line as a terminal does."""
+    """Return whether a stream is a notebook cell, which redraws a line as a terminal does."""
     return type(file).__module__.partition(".")[0] == "ipykernel"
 
 
 def _data_parallel_size(loader: Any) -> int:
-    """Return how many ranks are given other batches than this one, and itself."""
+    """Return the number of ranks that read different batches."""
     pipeline = getattr(loader, "dataset", None)
     known = getattr(getattr(pipeline, "splitter", pipeline), "topology", None)
     return known.dp_world_size if isinstance(known, Topology) else resolve_topology().dp_world_size

@@ -1,4 +1,4 @@
-"""How many steps a training will take: plain arithmetic on the loader's length."""
+"""The number of steps of a training, from the length of its loader."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tdstream.streams.total_hint import find_hint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The steps of a training, on every rank alike."""
+    """The steps of a training, the same on every rank."""
 
     batches_per_epoch: int
-    """Batches that the loader yields in an epoch."""
+    """Batches that the loader yields per epoch."""
     epochs: int
     grad_accum: int
-    """Batches whose gradients are summed for one optimizer step."""
+    """Batches per optimizer step."""
 
     @property
     def per_epoch(self) -> int:
-        """Optimizer steps of an epoch; its last one may have fewer batches."""
+        """Optimizer steps per epoch; the last one may have fewer batches."""
         return -(-self.batches_per_epoch // self.grad_accum)
 
     @property
@@ -40,12 +40,12 @@ class Steps:
             ratio: 0 to 1.
 
         Raises:
-            ConfigError: If it is something else.
+            ConfigError: If it is outside.
         """
-        return math.ceil(self.total * _share(ratio))
+        return math.ceil(self.total * _check_ratio(ratio))
 
 
-def _share(ratio: Any) -> Fraction:
+def _check_ratio(ratio: Any) -> Fraction:
     try:
         fits = not isinstance(ratio, bool) and 0 <= ratio <= 1
     except TypeError:
@@ -56,18 +56,18 @@ def _share(ratio: Any) -> Fraction:
 
 
 def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
-    """Return how many steps a training takes; nothing is read, and no worker is started.
+    """Return the number of steps of a training, without reading data or starting workers.
 
     Args:
-        loader: A loader, or the number of batches of an epoch. Of a resumed epoch all batches count.
-        epochs: How often the data are gone through.
-        grad_accum: Batches for one optimizer step; an epoch's last step takes what is left.
+        loader: A loader, or the number of batches per epoch. All batches of a resumed epoch count.
+        epochs: The number of passes over the data.
+        grad_accum: Batches per optimizer step; the last step of an epoch takes those that are left.
 
     Raises:
         TypeError: If the loader has no length, and its text has not been counted.
         ConfigError: If a number is below 1, or the epoch has no batch.
     """
-    batches = loader if isinstance(loader, int) else _length(loader)
+    batches = loader if isinstance(loader, int) else _count_batches(loader)
     return Steps(
         batches_per_epoch=check_int("the number of batches per epoch", batches, at_least=1),
         epochs=check_int("epochs", epochs, at_least=1),
@@ -75,7 +75,7 @@ def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
     )
 
 
-def _length(loader: Sized) -> int:
+def _count_batches(loader: Sized) -> int:
     hint = find_hint(loader)
     if hint is not None and hint.kind == "counted" and hint.unit == "batch":
         return hint.total
@@ -83,7 +83,7 @@ def _length(loader: Sized) -> int:
         return len(loader)
     except (TypeError, NotImplementedError):
         raise TypeError(
-            f"{type(loader).__name__} has no length, so nobody knows how many steps an epoch takes. Count "
-            f"its text once with tdstream.count, or prepare it (tdstream prepare, or cache_dir=), or pass "
-            f"the number of batches."
+            f"{type(loader).__name__} has no length, so the number of steps per epoch is unknown. Count its "
+            f"text once with tdstream.count, or prepare it (tdstream prepare, or cache_dir=), or pass the "
+            f"number of batches."
         ) from None

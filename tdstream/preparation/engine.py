@@ -34,7 +34,7 @@ from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choosing
 from tdstream.text.options import PrepareOptions
 from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
-from tdstream.writing.staging import unfinished
+from tdstream.writing.staging import read_unfinished
 from tdstream.writing.writer import CorpusWriter
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def prepare_corpus(
 def describe_kept(options: PrepareOptions) -> str:
     """Return the documents and tokens that a later start can continue after, in words; empty if none."""
     try:
-        record = unfinished(options.output_path, options.task)
+        record = read_unfinished(options.output_path, options.task)
     except TdstreamError:
         return ""
     return "" if record is None else f"{record.num_documents:,} documents, {record.num_tokens:,} tokens"
@@ -138,7 +138,7 @@ def _prepare(
     before = appended_before(options, base, identity)
     if before is not None:
         return before
-    begun = options.resume and unfinished(options.output_path, options.task) is not None
+    begun = options.resume and read_unfinished(options.output_path, options.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
     batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
     encoder = chosen()

@@ -18,9 +18,9 @@ from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.append import base_identity, check_base
 from tdstream.writing.held_out import read_val
-from tdstream.writing.journal import changed
+from tdstream.writing.journal import list_changes
 from tdstream.writing.publish import check_contents
-from tdstream.writing.staging import unfinished
+from tdstream.writing.staging import read_unfinished
 
 _HELD_OUT = ("val_fraction", "val_documents")
 _DOCUMENTS = (
@@ -107,7 +107,7 @@ def as_begun(options: PrepareOptions) -> PrepareOptions:
     Args:
         options: What was asked for.
     """
-    record = unfinished(options.output_path, options.task) if options.resume else None
+    record = read_unfinished(options.output_path, options.task) if options.resume else None
     if record is None or not options.doc_index or record.identity.get("doc_index"):
         return options
     logger.info("The unfinished preparation has no index of document ends; it goes on without one.")
@@ -188,7 +188,7 @@ def check_like_base(options: PrepareOptions, base: CorpusMeta, plan: CorpusMeta)
         )
     compared = [name for name in known if name not in unknown]
     before, now = ({name: getattr(meta, name) for name in compared} for meta in (base, plan))
-    differences = changed(before, now)
+    differences = list_changes(before, now)
     if differences:
         raise ConfigError(
             f"The corpus in {options.output_path} was prepared otherwise: {'; '.join(differences)}. Append "
@@ -232,7 +232,7 @@ def appended_before(
     if base is None or not how:
         return None
     if not options.resume:
-        raise ConfigError(f"{how}, and would be in it twice.", "With {resume} nothing is done.")
+        raise ConfigError(f"{how}, and would be in it twice. With --resume nothing is done.")
     counts = Counts(documents=max(base.num_documents, 0), tokens=base.total_tokens)
     return PrepareResult(
         output_path=options.output_path, counts=counts, meta=base, seconds=0.0, was_complete=True
@@ -278,7 +278,7 @@ def complete_result(options: PrepareOptions, plan: CorpusMeta, given: Any = None
     if before != now:
         raise OutputError(
             f"{options.output_path} holds a complete corpus that was prepared otherwise: "
-            f"{'; '.join(changed(before, now))}.",
+            f"{'; '.join(list_changes(before, now))}.",
             "Pass {overwrite} to replace it, or choose another place.",
         )
     _check_documents(options, plan, meta, given)
@@ -313,7 +313,6 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
     if names:
         raise OutputError(
             f"{options.output_path} holds a complete corpus that was made from another source or with other "
-            f"options: {', '.join(names)} changed.",
-            "Pass {append} to write these documents after those, {overwrite} to replace them, or choose "
-            "another place.",
+            f"options: {', '.join(names)} changed. Pass --append to write these documents behind those, "
+            f"--overwrite to replace them, or choose another place."
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tdstream.core.errors import CorpusError
 from tdstream.preparation.result import Counts, DocumentCounts, count
 from tdstream.text.segments import Place
-from tdstream.writing.journal import JournalEntry, joined_encoders
+from tdstream.writing.journal import JournalEntry, join_encoders
 
 _BEGIN_AGAIN = "Pass {overwrite} without {resume} to begin again."
 
@@ -77,7 +77,7 @@ class Ledger:
                 ledger.place = Place(int(note["segment"]), int(note["row"]))
                 ledger.lengths.update({int(length): int(times) for length, times in note["lengths"]})
                 ledger._partial = int(note["partial"])
-                num_tokens += entry.chunk.tokens
+                num_tokens += entry.shard.tokens
         except (KeyError, TypeError, ValueError) as error:
             raise CorpusError(f"The journal lacks or misstates {error}.", _BEGIN_AGAIN) from None
         if num_tokens != ledger.counts.tokens + ledger._partial:
@@ -150,6 +150,6 @@ class Ledger:
         new, lengths = asdict(self._new + spent), sorted(self._new_lengths.items())
         self.counts += spent
         self._clock, self._new, self._new_lengths = now, Counts(), Counter()
-        encoders, self._encoders = joined_encoders(list(self._encoders)), {}
+        encoders, self._encoders = join_encoders(list(self._encoders)), {}
         where = {"segment": place.segment, "row": place.row, "partial": partial}
         return {**where, **new, "lengths": lengths, "encoder": encoders}

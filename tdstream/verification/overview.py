@@ -1,4 +1,4 @@
-"""Gather what a corpus is: its shards, its documents, how long they are, and what some of them say."""
+"""Overview of a corpus: its shards, its documents, their lengths, and the beginnings of some of them."""
 
 from __future__ import annotations
 
@@ -26,46 +26,42 @@ class Excerpt:
     tokens: int
     """Tokens of the whole document."""
     ids: list[int]
-    """At most SHOWN_TOKENS of them."""
+    """At most SHOWN_TOKENS."""
     text: str | None
-    """What they decode to; None without a tokenizer."""
+    """The decoded ids; None without a tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """What a corpus is."""
+    """What a corpus is, and what is in it."""
 
     directory: str
     meta: CorpusMeta
     lengths: LengthStatistics | None
-    """None where the end-of-text id is unknown."""
+    """None if the end-of-text id is unknown."""
     open_tokens: int
-    """Tokens behind the last end-of-text token; they count as a document."""
+    """Tokens after the last end-of-text token; they count as a document."""
     excerpts: list[Excerpt]
     """The first document and some random ones; without documents the first tokens."""
     kept: dict[str, int]
-    """What is kept that was made from it: paths, and their bytes."""
+    """Path of a file derived from the corpus -> its bytes."""
 
     def to_json(self, tokenizer_problem: str) -> dict[str, Any]:
-        """Return it in JSON's types.
-
-        Args:
-            tokenizer_problem: Why there are no texts; empty if there are.
-        """
-        meta, known = self.meta, self.meta.num_documents >= 0
+        """Return it in JSON types; the problem says why there are no texts, empty if there are."""
+        meta = self.meta
         return {
             "directory": self.directory,
             "dtype": meta.dtype,
             "tokens": meta.total_tokens,
             "bytes": meta.total_tokens * DTYPES[meta.dtype].itemsize,
-            "chunks": [{"file": chunk.file, "tokens": chunk.tokens} for chunk in meta.chunks],
+            "chunks": [shard._asdict() for shard in meta.chunks],
             "tokenizer": meta.tokenizer_name_or_path,
             "tokenizer_fingerprint": meta.tokenizer_fingerprint,
             "tokenizer_problem": tokenizer_problem,
             "vocab_size": meta.vocab_size,
             "encoder": meta.encoder,
             "eos_token_id": meta.eos_token_id,
-            "num_documents": meta.num_documents if known else None,
+            "num_documents": meta.num_documents if meta.num_documents >= 0 else None,
             "doc_index": has_doc_index(meta),
             "open_tokens": self.open_tokens,
             "lengths": None if self.lengths is None else asdict(self.lengths),
@@ -84,16 +80,16 @@ def overview(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> Overview:
-    """Read a corpus once, in bounded memory; of a corpus with an index of document ends only that.
+    """Read a corpus once, in bounded memory; if it has an index of document ends, only that is read.
 
     Args:
         directory: The corpus directory.
-        meta: What it is; sizes are right.
+        meta: Its meta.json, with sizes that are right.
         documents: Random documents to show besides the first.
         seed: Decides which.
         tokenizer: To decode them with.
         piece_bytes: Bytes to read at once.
-        advance: Told the number of bytes after each piece.
+        advance: Called with the number of bytes after each piece.
     """
     files = TokenFiles(directory, DTYPES[meta.dtype], meta.chunks)
     if meta.eos_token_id is None:
@@ -101,17 +97,20 @@ def overview(
         lengths, rest = None, meta.total_tokens
     else:
         scan = DocumentScan(meta.eos_token_id, samples=documents, seed=seed)
-        _feed(scan, files, meta, piece_bytes, advance or _ignore)
+        _feed(scan, files, meta, piece_bytes, advance or (lambda _: None))
         rest = scan.rest
         scan.finish()
         first = [] if scan.first_document is None else [scan.first_document]
         shown = list(dict.fromkeys([*first, *scan.chosen]))
         lengths = scan.lengths.statistics()
-    excerpts = [_excerpt(files, document, tokenizer) for document in shown]
     return Overview(
-        directory=str(directory), meta=meta, lengths=lengths, open_tokens=rest, excerpts=excerpts,
+        directory=str(directory),
+        meta=meta,
+        lengths=lengths,
+        open_tokens=rest,
+        excerpts=[_make_excerpt(files, document, tokenizer) for document in shown],
         kept={str(path): size for path, size in kept(directory).items()},
-    )  # fmt: skip
+    )
 
 
 def _feed(
@@ -122,20 +121,16 @@ def _feed(
     advance: Callable[[int], object],
 ) -> None:
     if has_doc_index(meta):
-        for chunk in meta.chunks:
-            scan.feed_ends(read_ends(files.directory, meta, chunk.file) - 1, chunk.tokens)
-            advance(chunk.tokens * files.dtype.itemsize)
+        for shard in meta.chunks:
+            scan.feed_ends(read_ends(files.directory, meta, shard.file) - 1, shard.tokens)
+            advance(shard.tokens * files.dtype.itemsize)
         return
     for piece in files.pieces(piece_bytes):
         scan.feed(piece)
         advance(piece.nbytes)
 
 
-def _ignore(num_bytes: int) -> None:  # noqa: ARG001
-    return
-
-
-def _excerpt(files: TokenFiles, document: Document, tokenizer: Any) -> Excerpt:
+def _make_excerpt(files: TokenFiles, document: Document, tokenizer: Any) -> Excerpt:
     ids = files.read(document.first, min(document.tokens, SHOWN_TOKENS)).tolist()
     return Excerpt(
         number=document.number,

@@ -1,4 +1,4 @@
-"""Decode some documents and encode their texts again: the tokenizer that wrote them gives the same ids."""
+"""Round trip of sample documents: decoded and encoded again, they keep the ids of the right tokenizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tdstream.verification.contents import Document
 from tdstream.verification.verify_report import Findings
 
 LONGEST_SAMPLE = 1 << 17
-"""Tokens of the longest document that is decoded; memory and time are bounded by it."""
+"""Tokens of the longest document that is decoded, which bounds memory and time."""
 
 _PROBES = (
     "Hello, world!  It's 3.14\n\n\tok",
@@ -22,20 +22,19 @@ _PROBES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTokenizer:
-    """A tokenizer, and which one it is."""
+    """A Hugging Face tokenizer and its fingerprint."""
 
     tokenizer: Any
-    """A Hugging Face tokenizer."""
     fingerprint: str = ""
-    """As meta.json spells it; empty where unknown."""
+    """As meta.json spells it; empty if unknown."""
 
     @property
     def num_ids(self) -> int:
-        """Ids below this number are the tokenizer's."""
+        """One above the tokenizer's highest id."""
         return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of ids, special tokens too, without beautifying it."""
+        """Return the text of ids, special tokens included and spaces as they are."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode(self, text: str) -> list[int]:
@@ -51,11 +50,7 @@ class KnownTokenizer:
 def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings) -> None:
     """Compare a tokenizer with the one that wrote the corpus.
 
-    Args:
-        meta: What is promised.
-        known: The tokenizer.
-        findings: Told about differences. Another fingerprint alone is a note, because releases of the
-            tokenizers package describe the same tokenizer differently.
+    Another fingerprint is only a note: releases of the tokenizers package describe one tokenizer differently.
     """
     num_ids, eos = len(known.tokenizer), known.tokenizer.eos_token_id
     if meta.vocab_size > 0 and num_ids != meta.vocab_size:
@@ -65,31 +60,23 @@ def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings)
         other = f"The tokenizer's end-of-text id is {eos}, the corpus's is {meta.eos_token_id}."
         findings.fault("tokenizer", "", other)
     if not (meta.tokenizer_fingerprint and known.fingerprint):
-        findings.unchecked.append("whether this tokenizer wrote the corpus: there is no fingerprint of it")
+        findings.unchecked.append("whether this tokenizer wrote the corpus: its fingerprint is missing")
     elif meta.tokenizer_fingerprint == known.fingerprint:
         findings.checked.append("the tokenizer is the one that wrote the corpus")
     else:
         findings.notes.append(
-            f"The tokenizer's fingerprint is not {META_FILE}'s: it is another one, or another release of the "
-            f"tokenizers package describes it differently."
+            f"The tokenizer's fingerprint is not {META_FILE}'s: it is another tokenizer, or another release "
+            f"of the tokenizers package describes it differently."
         )
 
 
 def check_round_trip(
     files: TokenFiles, documents: list[Document], known: KnownTokenizer, findings: Findings
 ) -> None:
-    """Decode documents and encode their texts again.
-
-    Args:
-        files: The corpus.
-        documents: Which ones.
-        known: The tokenizer.
-        findings: Told if other ids come back. That is a fault only where the tokenizer does not lose
-            anything of a text itself.
-    """
+    """Decode and encode documents; other ids are a fault only if the tokenizer itself loses nothing."""
     try:
-        lossy, changed = _outcomes(files, documents, known)
-    except Exception as error:  # A tokenizer raises whatever its many parts raise.
+        lossy, changed = _compare(files, documents, known)
+    except Exception as error:  # a tokenizer may raise anything
         findings.unchecked.append(
             f"decoding of documents: the tokenizer fails ({type(error).__name__}: {error})"
         )
@@ -101,8 +88,8 @@ def check_round_trip(
         )
     if lossy:
         findings.notes.append(
-            f"{len(lossy):,} of {len(documents):,} sample documents do not come back, which says nothing "
-            f"about the corpus: this tokenizer loses something of a text (first: {_place(lossy[0])})."
+            f"{len(lossy):,} of {len(documents):,} sample documents get other ids, which says nothing about "
+            f"the corpus: this tokenizer does not preserve every text (first: {_place(lossy[0])})."
         )
     if changed:
         names = ", ".join(f"{document.number:,}" for document in changed)
@@ -114,10 +101,10 @@ def check_round_trip(
         )
 
 
-def _outcomes(
+def _compare(
     files: TokenFiles, documents: list[Document], known: KnownTokenizer
 ) -> tuple[list[Document], list[Document]]:
-    """Return the documents that a lossy tokenizer excuses, and those that are really different."""
+    """Return the documents with other ids: those a lossy tokenizer explains, and those it does not."""
     lossy: list[Document] = []
     changed: list[Document] = []
     reversible = known.is_reversible()

@@ -1,4 +1,4 @@
-"""What an examination of a corpus found: its faults, what is worth a note, and what could not be checked."""
+"""The report of `verify`: faults, notes, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Fault:
     """One of: meta, dtype, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped,
     id_range, index, order, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
     file: str
-    """The file that it is about, inside the corpus directory; empty where it is about the whole corpus."""
+    """The file inside the corpus directory; empty if the fault is one of the whole corpus."""
     message: str
     """What was found, and what was expected."""
 
@@ -24,7 +24,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport:
-    """What an examination found."""
+    """The result of `verify_corpus`."""
 
     directory: str
     fast: bool
@@ -34,27 +34,27 @@ class VerifyReport:
     tokens: int
     """Tokens that they should hold."""
     eos_tokens: int | None
-    """End-of-text tokens that were found; None where they were not counted."""
+    """End-of-text tokens found; None if they were not counted."""
     faults: tuple[Fault, ...]
     notes: tuple[str, ...]
-    """What is unusual and not wrong."""
+    """What is unusual, but not wrong."""
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
     """What could not be checked, each with the reason."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was found in what could be checked."""
+        """Whether nothing that could be checked is wrong."""
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report in JSON's types, with the key ``ok`` first."""
+        """Return the report in JSON types, with the key ``ok`` first."""
         return {"ok": self.ok, **asdict(self)}
 
 
 @dataclass(slots=True)
 class Findings:
-    """Where the parts of an examination put what they find."""
+    """What the checks have found so far."""
 
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -62,11 +62,5 @@ class Findings:
     unchecked: list[str] = field(default_factory=list)
 
     def fault(self, kind: str, file: str, message: str) -> None:
-        """Add a fault.
-
-        Args:
-            kind: As in `Fault`.
-            file: The file inside the corpus directory, or empty.
-            message: What was found, and what was expected.
-        """
+        """Add a `Fault`."""
         self.faults.append(Fault(kind=kind, file=file, message=message))

@@ -1,1 +1,1 @@
-"""Token ids into a corpus that no kill can spoil."""
+"""Writing token ids as a corpus that no kill can damage."""

@@ -1,4 +1,4 @@
-"""Append to a corpus: what has to be so before, and what the corpus is afterwards."""
+"""Appending to a corpus: what is checked before, and its meta.json afterwards."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from typing import Any
 from tdstream.core.errors import OutputError
 from tdstream.corpus.document_index import file_names
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
-from tdstream.writing.journal import JournalEntry, joined_encoders, meta_of
+from tdstream.writing.journal import JournalEntry, complete_meta, join_encoders
 from tdstream.writing.publish import CHUNK_PATTERN, check_staged
 
 
 def check_base(output: Path) -> CorpusMeta:
-    """Return what the corpus of a directory is, after making sure that it can be appended to.
+    """Return the meta.json of a corpus that can be appended to; refuse any other directory.
 
-    Files that are nobody's shards may lie beside it: nothing is removed.
-
-    Args:
-        output: The directory.
-
-    Raises:
-        OutputError: If there is no corpus, a shard has another size, or one lies there that is not listed.
-        CorpusError: If its meta.json cannot be read.
+    Other files may be beside the shards: nothing is removed.
     """
     path = output / META_FILE
     if not path.exists():
@@ -36,7 +29,7 @@ def check_base(output: Path) -> CorpusMeta:
     meta = read_meta(path)
     if meta.holdout.get("part") == "val":
         raise OutputError(
-            f"{output} holds documents that were held out, and what is appended was not. Append to the "
+            f"{output} holds documents that were held out; appended documents are not. Append to the "
             f"corpus that they were held out of, or make another one."
         )
     names = file_names(meta)
@@ -48,29 +41,21 @@ def check_base(output: Path) -> CorpusMeta:
         size = (output / file).stat().st_size if (output / file).is_file() else -1
         if size != tokens * DTYPES[meta.dtype].itemsize:
             raise OutputError(
-                f"{output / file} is not as {META_FILE} promises, so nothing can be appended behind it. See "
-                f"what is wrong with: tdstream verify {output}"
+                f"{output / file} does not have the size that {META_FILE} says, so nothing can be appended "
+                f"after it. Find out what is wrong with: tdstream verify {output}"
             )
     return meta
 
 
 def next_number(base: CorpusMeta | None) -> int:
-    """Return the number of the first shard that is written: behind all numbers of those that there are.
-
-    Args:
-        base: What is appended to; None for a new corpus.
-    """
+    """Return the number of the first new shard, above those of the corpus that is appended to, if any."""
     files = () if base is None else base.chunks
     numbers = [int(chunk.file[6:-4]) for chunk in files if CHUNK_PATTERN.fullmatch(chunk.file)]
     return max(numbers, default=-1) + 1
 
 
 def base_identity(base: CorpusMeta) -> dict[str, Any]:
-    """Return what tells a corpus from others, for the journal of what is appended to it.
-
-    Args:
-        base: What its meta.json says.
-    """
+    """Return the identity of a corpus for the journal of what is appended to it."""
     content = json.dumps([base.to_json()["chunks"], base.chunk_checksums, base.appended])
     return {
         "chunks": len(base.chunks),
@@ -79,19 +64,11 @@ def base_identity(base: CorpusMeta) -> dict[str, Any]:
     }
 
 
-def appended(
+def appended_meta(
     base: CorpusMeta, plan: CorpusMeta, entries: list[JournalEntry], num_documents: int, source: str
 ) -> CorpusMeta:
-    """Return what a corpus is with more shards behind those that it had.
-
-    Args:
-        base: What it was.
-        plan: What is known of the new shards.
-        entries: The new shards.
-        num_documents: DocumentCounts in these.
-        source: A hash of what they were made from.
-    """
-    new = meta_of(plan, entries, num_documents)
+    """Return the meta.json of a corpus with new shards; `source` is a hash of what they were made from."""
+    new = complete_meta(plan, entries, num_documents)
     part = {"first_chunk": new.chunks[0].file, "documents": num_documents, "source": source}
     return replace(
         base,
@@ -100,7 +77,7 @@ def appended(
         chunk_documents={**base.chunk_documents, **new.chunk_documents},
         doc_index_checksums={**base.doc_index_checksums, **new.doc_index_checksums},
         num_documents=base.num_documents + num_documents if base.num_documents >= 0 else -1,
-        encoder=joined_encoders([base.encoder, new.encoder]) if base.encoder else "",
+        encoder=join_encoders([base.encoder, new.encoder]) if base.encoder else "",
         created_at_unix=new.created_at_unix,
         appended=[*base.appended, part],
     )

@@ -1,4 +1,8 @@
-"""Let one preparation at a time write into a directory, also where its locks disappear with it."""
+"""Locks on a directory, which the kernel releases when their process ends.
+
+`filelock` has no shared locks (tasks share theirs), cannot ask whether another process holds a lock, and on
+file systems without locks falls back to a marker file, which a killed process leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,13 @@ from tdstream.core.errors import OutputError
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = "lock"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def take_lock(directory: Path, output: Path, *, shared: bool = False) -> int:
-    """Lock a directory for this process; return the descriptor that holds the lock until it is closed.
+    """Lock a directory, created if needed; return the descriptor that holds the lock until it is closed.
 
-    Args:
-        directory: What to lock; created where it does not exist.
-        output: The corpus directory, for the sentence.
-        shared: Whether others that share it may hold it at the same time.
-
-    Raises:
-        OutputError: If another process holds it.
+    `output`, the corpus directory, is named in the OutputError raised if another process holds the lock.
     """
     path = directory / LOCK_FILE
     while True:
@@ -34,17 +32,17 @@ def take_lock(directory: Path, output: Path, *, shared: bool = False) -> int:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:
-            continue  # The run before us has just removed the directory.
-        if not _locked(descriptor, output, shared=shared):
+            continue  # the previous holder has just removed the directory
+        if not _lock(descriptor, output, shared=shared):
             return descriptor
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
-        os.close(descriptor)  # The file that we locked has been removed meanwhile; lock its successor.
+        os.close(descriptor)  # the locked file was removed in the meantime: lock its successor
 
 
-def _locked(descriptor: int, output: Path, *, shared: bool) -> bool:
-    """Lock an open file; return whether its file system knows locks."""
+def _lock(descriptor: int, output: Path, *, shared: bool) -> bool:
+    """Lock an open file; return False if its file system has no locks."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -53,16 +51,16 @@ def _locked(descriptor: int, output: Path, *, shared: bool) -> bool:
             f"Another preparation is writing into {output}. Wait for it or choose another output path."
         ) from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in _UNSUPPORTED:
             os.close(descriptor)
             raise
-        logger.warning("%s cannot be locked there: start one preparation at a time.", output)
+        logger.warning("%s is on a file system without locks: start one preparation at a time.", output)
         return False
     return True
 
 
 def is_locked(directory: Path) -> bool:
-    """Return whether some process holds the lock of a directory."""
+    """Return whether any process holds the exclusive lock of a directory."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDWR)
     except FileNotFoundError:
@@ -71,7 +69,7 @@ def is_locked(directory: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # No locks there, so nobody can hold one.
+    except OSError:  # a file system without locks
         return False
     finally:
         os.close(descriptor)

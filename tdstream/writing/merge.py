@@ -1,7 +1,7 @@
-"""Make one corpus of the shards of several tasks: only names change, and meta.json is written.
+"""The merge of several tasks' shards into one corpus: shards are renamed, and meta.json is written.
 
-The shards get their numbers in the order of the tasks, whichever finished first. A merge that was interrupted
-can be started again: a shard has its old name or its new one.
+Shards are numbered in the order of the tasks, whichever finished first. An interrupted merge can be started
+again: each shard has its old name or its new one.
 """
 
 from __future__ import annotations
@@ -24,139 +24,135 @@ from tdstream.corpus.meta import (
     read_meta,
     write_meta,
 )
-from tdstream.writing.held_out import check_not_empty, num_held_out, read_val, val_entries
-from tdstream.writing.journal import JournalEntry, Record, changed, meta_of, read_journal, val_meta_of
+from tdstream.writing.held_out import complete_val_meta, count_held_out, read_val, read_val_entries
+from tdstream.writing.journal import JournalContent, JournalEntry, complete_meta, list_changes, read_journal
 from tdstream.writing.locks import take_lock
 from tdstream.writing.publish import TASK_PATTERN, check_contents, explain_os_errors, finish_move
 from tdstream.writing.staging import task_directory
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedCorpus:
     """A corpus that several tasks have prepared."""
 
     meta: CorpusMeta
     val: CorpusMeta | None
-    """What was held out; None if nothing was."""
+    """The held-out documents; None if there are none."""
     notes: list[dict[str, Any]]
-    """What the tasks' journals said of each shard; nothing where an earlier merge has removed them."""
+    """The tasks' notes on each shard; empty if an earlier merge has removed them."""
 
 
-def merge_tasks(output: Path, *, overwrite: bool = False) -> Merged:
-    """Make the shards of all tasks the corpus of an output directory.
-
-    Args:
-        output: The corpus directory.
-        overwrite: Whether an older corpus there may be replaced.
-
-    Raises:
-        OutputError: If a task still runs, or the directory holds what must not be lost.
-        CorpusError: If a task is missing, unfinished, or prepared something else.
-    """
+def merge_tasks(output: Path, *, overwrite: bool = False) -> MergedCorpus:
+    """Make one corpus of the shards of all tasks, if all are finished and belong to one preparation."""
     staging = output / STAGING_DIR
     if not staging.is_dir():
-        raise CorpusError(
-            f"{output} holds no shares of tasks to put together.", "Prepare with {task:...} first."
-        )
+        raise _nothing_to_merge(output)
     with explain_os_errors(output):
         lock = take_lock(staging, output)
         try:
             if (staging / META_FILE).exists():
                 meta = read_meta(staging / META_FILE)
                 finish_move(output)
-                return Merged(meta, read_val(output) if meta.holdout else None, [])
+                return MergedCorpus(meta, read_val(output) if meta.holdout else None, [])
             check_contents(output, overwrite=overwrite)
-            records = _records(output)
-            return _merged(output, records)
+            return _merge(output, _read_journals(output))
         finally:
             os.close(lock)
 
 
-def _records(output: Path) -> list[Record]:
-    """Return the journals of all tasks, in their order, after making sure that they belong together."""
+def _nothing_to_merge(output: Path) -> CorpusError:
+    return CorpusError(f"{output} holds no tasks to merge.", "Prepare with {task:...} first.")
+
+
+def _read_journals(output: Path) -> list[JournalContent]:
+    """Return the journals of all tasks in order; refuse if one is missing or of another preparation."""
     found = {
         int(path.name.removeprefix("task_")): read_journal(path)
         for path in sorted((output / STAGING_DIR).iterdir())
         if TASK_PATTERN.fullmatch(path.name)
     }
-    known = {task: record for task, record in found.items() if record is not None}
+    known = {task: journal for task, journal in found.items() if journal is not None}
     if not known:
-        raise CorpusError(
-            f"{output} holds no shares of tasks to put together.", "Prepare with {task:...} first."
-        )
+        raise _nothing_to_merge(output)
     first = known[min(known)]
     num_tasks = int(first.identity.get("num_tasks") or 0)
-    for task, record in known.items():
-        _check_kin(output, task, record, {**first.identity, "task": task})
+    for task, journal in known.items():
+        _check_identity(output, task, journal, {**first.identity, "task": task})
     if max(known) >= num_tasks:
         raise CorpusError(
-            f"{output} holds a share of task {max(known)}, but there are tasks 0 to {num_tasks - 1}. "
-            f"Remove {task_directory(output, max(known))} if it is of no use."
+            f"{output} holds shards of task {max(known)}, but there are tasks 0 to {num_tasks - 1}. "
+            f"Remove {task_directory(output, max(known))} if they are not needed."
         )
     missing = [task for task in range(num_tasks) if task not in known or not known[task].done]
     if missing:
         named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         raise CorpusError(
-            f"{output} lacks the shares of {len(missing)} of {num_tasks} tasks: {named}.",
+            f"{output} lacks the shards of {len(missing)} of {num_tasks} tasks: {named}.",
             "Start those with {resume}, then merge again; the others need not run again.",
         )
     return [known[task] for task in range(num_tasks)]
 
 
-def _check_kin(output: Path, task: int, record: Record, expected: dict[str, Any]) -> None:
-    differences = changed(expected, record.identity)
-    if differences:
+def _check_identity(output: Path, task: int, journal: JournalContent, expected: dict[str, Any]) -> None:
+    changes = list_changes(expected, journal.identity)
+    if changes:
         raise CorpusError(
-            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(differences)}.",
+            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(changes)}.",
             "Prepare that task again, with the options of the others and {overwrite}.",
         )
 
 
-def _merged(output: Path, records: list[Record]) -> Merged:
-    staging, plan = output / STAGING_DIR, CorpusMeta(**_plan(records[0]))
-    homes = [task_directory(output, task) for task in range(len(records))]
-    said = [[*record.entries, *record.tail] for record in records]
-    entries = _put_together(homes, [record.entries for record in records], staging)
+def _merge(output: Path, journals: list[JournalContent]) -> MergedCorpus:
+    staging, plan = output / STAGING_DIR, _read_plan(journals[0])
+    tasks = [task_directory(output, task) for task in range(len(journals))]
+    entries = _rename_shards(tasks, [journal.entries for journal in journals], staging)
     if not entries:
         raise CorpusError(f"The tasks in {output} have written no token; a corpus holds at least one.")
+    meta = complete_meta(plan, entries, sum(journal.num_documents for journal in journals))
+    with_tails = [[*journal.entries, *journal.tail] for journal in journals]
     val = None
     if plan.holdout:
-        held_out = [val_entries(of_task) for of_task in said]
-        (staging / VAL_DIR).mkdir(exist_ok=True)
-        shards = _put_together([home / VAL_DIR for home in homes], held_out, staging / VAL_DIR)
-        encoder = meta_of(plan, entries, 0).encoder
-        val = val_meta_of(
-            replace(plan, encoder=encoder), shards, sum(num_held_out(of_task) for of_task in said)
-        )
-        check_not_empty(val)
-        write_meta(staging / VAL_DIR / META_FILE, val)
-    meta = meta_of(plan, entries, sum(record.num_documents for record in records))
+        val = _merge_val(tasks, with_tails, staging, replace(plan, encoder=meta.encoder))
     fsync_directory(staging)
     write_meta(staging / META_FILE, meta)
     finish_move(output)
-    return Merged(meta, val, [entry.note for of_task in said for entry in of_task])
+    return MergedCorpus(meta, val, [entry.note for of_task in with_tails for entry in of_task])
 
 
-def _put_together(homes: list[Path], shares: list[list[JournalEntry]], target: Path) -> list[JournalEntry]:
-    """Give the shards of all tasks their place and number; return them."""
-    entries: list[JournalEntry] = []
-    for home, share in zip(homes, shares, strict=True):
-        for entry in share:
-            name = chunk_name(len(entries))
-            _rename(home / entry.chunk.file, target / name)
+def _read_plan(journal: JournalContent) -> CorpusMeta:
+    known = {name: journal.plan[name] for name in CorpusMeta.__dataclass_fields__ if name in journal.plan}
+    return CorpusMeta(**{**known, "chunks": ()})
+
+
+def _merge_val(
+    tasks: list[Path], entries: list[list[JournalEntry]], staging: Path, plan: CorpusMeta
+) -> CorpusMeta:
+    """Make one corpus of the documents that the tasks held out."""
+    (staging / VAL_DIR).mkdir(exist_ok=True)
+    held_out = [read_val_entries(of_task) for of_task in entries]
+    shards = _rename_shards([task / VAL_DIR for task in tasks], held_out, staging / VAL_DIR)
+    val = complete_val_meta(plan, shards, sum(count_held_out(of_task) for of_task in entries))
+    write_meta(staging / VAL_DIR / META_FILE, val)
+    return val
+
+
+def _rename_shards(
+    sources: list[Path], entries: list[list[JournalEntry]], target: Path
+) -> list[JournalEntry]:
+    """Move the shards of all tasks to one directory, numbered in order; return their new entries."""
+    renamed: list[JournalEntry] = []
+    for source, of_task in zip(sources, entries, strict=True):
+        for entry in of_task:
+            name = chunk_name(len(renamed))
+            _rename(source / entry.shard.file, target / name)
             if entry.index is not None:
-                _rename(home / ends_name(entry.chunk.file), target / ends_name(name))
-            entries.append(replace(entry, chunk=Shard(name, entry.chunk.tokens)))
-    return entries
+                _rename(source / ends_name(entry.shard.file), target / ends_name(name))
+            renamed.append(replace(entry, shard=Shard(name, entry.shard.tokens)))
+    return renamed
 
 
 def _rename(source: Path, target: Path) -> None:
     if source.exists():
         os.replace(source, target)
     elif not target.exists():
-        raise OutputError(f"{source} is gone. Remove {source.parent} and prepare that task again.")
-
-
-def _plan(record: Record) -> dict[str, Any]:
-    known = {name: record.plan[name] for name in CorpusMeta.__dataclass_fields__ if name in record.plan}
-    return {**known, "chunks": ()}
+        raise OutputError(f"{source} is missing. Remove {source.parent} and prepare that task again.")

@@ -1,4 +1,4 @@
-"""Write a stream of token ids, and make the shards a corpus when the last one is written."""
+"""Writer of a corpus: a stream of token ids in, shards and meta.json out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.corpus.meta import DTYPES, CorpusMeta
-from tdstream.writing.append import appended, next_number
+from tdstream.writing.append import appended_meta, next_number
 from tdstream.writing.held_out import NOTE_KEY, HeldOutWriter
-from tdstream.writing.journal import Journal, JournalEntry, changed, meta_of
+from tdstream.writing.journal import Journal, JournalEntry, complete_meta, list_changes
 from tdstream.writing.publish import explain_os_errors
 from tdstream.writing.shard_writer import Note, ShardWriter
 from tdstream.writing.staging import Staging
@@ -25,9 +25,9 @@ _NO_ENDS: NDArray[np.int64] = np.empty(0, np.int64)
 class CorpusWriter:
     """Writes one corpus: `append` token ids, then `finish`.
 
-    Used in a `with` statement; leaving it without `finish` removes all that was written, and whatever lay
-    in the directory before is as it was. With an identity there is a journal, and the shards that are safe
-    are kept, for a writer with the same identity and ``resume`` to go on behind them.
+    Use it in a `with` statement. Leaving that without `finish` removes what was written, and leaves what was
+    in the directory before. With an identity there is a journal, and safe shards are kept: a writer with the
+    same identity and `resume` continues after them.
     """
 
     def __init__(
@@ -44,49 +44,43 @@ class CorpusWriter:
         """Claim the output directory.
 
         Args:
-            output: Where the corpus is to lie; created where it does not exist.
-            plan: What is known beforehand; its dtype and tokens_per_chunk say how to write.
-            overwrite: Whether an older corpus may be replaced.
-            resume: Whether to go on with an unfinished corpus, if there is one.
+            output: The corpus directory; created if it does not exist.
+            plan: What is known in advance; its dtype, tokens_per_chunk and doc_index decide the files.
+            overwrite: Whether to replace an older corpus.
+            resume: Whether to resume an unfinished corpus, if there is one.
             identity: Everything that decides the tokens, in JSON types; None keeps no journal.
-            task: Which of several tasks this is; its shards wait for a merge. None means the only one.
-            base: The corpus that lies there, to append to; None makes a new one.
-
-        Raises:
-            ConfigError: If the plan cannot be followed, or is not that of the unfinished corpus.
-            OutputError: If the directory cannot be used.
-            CorpusError: If the unfinished corpus cannot be gone on with.
+            task: The number of this task; its shards wait for a merge. None if there is only one.
+            base: The corpus in `output` to append to; None makes a new one.
         """
         if plan.tokens_per_chunk < 1:
             raise ConfigError(f"tokens_per_chunk must be at least 1, got {plan.tokens_per_chunk}.")
         if plan.dtype not in DTYPES:
             raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {plan.dtype!r}.")
         self._plan = plan
+        self._base = base
         self._journal: Journal | None = None
         self._shards: ShardWriter | None = None
         self._held_out: HeldOutWriter | None = None
-        self._base = base
         self._staging = Staging(
             output, overwrite=overwrite, resume=resume, task=task, append=base is not None
         )
         try:
-            self._shards = self._begun(identity)
+            self._shards = self._start(identity)
         except BaseException:
             self._leave()
             raise
 
-    def _begun(self, identity: dict[str, Any] | None) -> ShardWriter:
-        staging = self._staging
-        if identity is not None and staging.record is not None:
-            _check_same(staging.record.identity, identity, staging.output)
+    def _start(self, identity: dict[str, Any] | None) -> ShardWriter:
+        staging, unfinished = self._staging, self._staging.unfinished
+        if identity is not None and unfinished is not None:
+            _check_identity(unfinished.identity, identity, staging.output)
         staging.clear()
-        entries: list[JournalEntry] = []
+        entries = [] if unfinished is None else unfinished.entries
         with explain_os_errors(staging.output):
-            if staging.record is not None:
-                entries = staging.record.entries
-                self._journal = Journal.go_on(staging.directory, staging.record)
+            if unfinished is not None:
+                self._journal = Journal.resume(staging.directory, unfinished)
             elif identity is not None:
-                self._journal = Journal.begin(staging.directory, self._plan, identity)
+                self._journal = Journal.create(staging.directory, self._plan, identity)
             if self._plan.holdout and not self.is_done:
                 self._held_out = HeldOutWriter(staging.directory, self._plan, entries)
         first = next_number(self._base)
@@ -94,117 +88,97 @@ class CorpusWriter:
 
     @property
     def entries(self) -> list[JournalEntry]:
-        """The shards that are safe, in their order; behind those of a completed task an entry without one."""
-        tail = self._staging.record.tail if self._staging.record is not None else []
-        return [*self._written.entries, *tail]
+        """The safe shards, in order; of a finished task also the entry of its tail, which has no file."""
+        unfinished = self._staging.unfinished
+        return [*self._writer.entries, *(unfinished.tail if unfinished is not None else [])]
 
     @property
     def is_done(self) -> bool:
-        """Whether this is a task that an earlier run completed."""
-        return self._staging.record is not None and self._staging.record.done
+        """Whether an earlier run finished this task."""
+        return self._staging.unfinished is not None and self._staging.unfinished.done
 
     @property
     def num_tokens(self) -> int:
         """Tokens appended so far."""
-        return self._written.num_tokens
+        return self._writer.num_tokens
 
     def append(
         self, token_ids: NDArray[Any], note: Note | None = None, *, ends: NDArray[np.int64] = _NO_ENDS
     ) -> None:
-        """Write token ids behind those already written, cutting shards wherever they are full.
+        """Write token ids, starting a new shard whenever one is full; all of them are checked first.
 
         Args:
-            token_ids: Integers, shape [num_tokens].
-            note: Asked whenever a shard is full, with the number of these tokens that are written by then.
-            ends: Where documents end among them, just behind their end-of-text tokens, ascending; shape
-                [num_documents]. They become the index, if the plan has one.
-
-        Raises:
-            CorpusError: If an id is negative or does not fit the storage type; none of them is written then.
-            OutputError: If there is no room left, or the place cannot be written.
+            token_ids: Integers [num_tokens].
+            note: Called for each shard that is full, with the number of these tokens written by then.
+            ends: int64 [num_documents], ascending: the places among these tokens just after end-of-text
+                tokens. They become the index, if the plan has one.
         """
         with explain_os_errors(self._staging.output):
-            self._written.append(token_ids, ends, self._with_state(note))
+            self._writer.append(token_ids, ends, self._with_held_out(note))
+
+    def _with_held_out(self, note: Note | None) -> Note | None:
+        """Add the state of the held-out documents to a note."""
+        if self._held_out is None or note is None:
+            return note
+        held_out, make_note = self._held_out, note
+        return lambda num_written: {**make_note(num_written), NOTE_KEY: held_out.sync()}
 
     def hold_out(self, token_ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Write whole documents that are held out; the plan says that there are some.
+        """Write whole held-out documents: token ids [num_tokens], and where each ends [num_documents].
 
-        When a shard is full, all that were held out before its end have to be written: `note` may do it.
-
-        Args:
-            token_ids: Their tokens, shape [num_tokens].
-            ends: Where each ends, just behind its end-of-text token; shape [num_documents].
-
-        Raises:
-            CorpusError: If an id is negative or does not fit the storage type.
-            OutputError: If there is no room left, or the place cannot be written.
+        By the time a shard is full, all documents held out before its end must be written; `note` may do so.
         """
         if self._held_out is None:
             raise CorpusError("The plan of this corpus holds no documents out.")
         with explain_os_errors(self._staging.output):
             self._held_out.append(token_ids, ends)
 
-    def _with_state(self, note: Note | None) -> Note | None:
-        """Let a note say how far the held-out documents reach."""
-        if self._held_out is None or note is None:
-            return note
-        held_out, told = self._held_out, note
-        return lambda num_written: {**told(num_written), NOTE_KEY: held_out.state()}
-
     def finish(
         self, *, num_documents: int, note: dict[str, Any] | None = None, source: str = ""
     ) -> CorpusMeta:
-        """Complete the corpus and let readers see it.
+        """Complete the corpus, move it to its place, and return its meta.json.
 
         Args:
-            num_documents: DocumentCounts that the appended tokens came from.
-            note: What the journal is to say of the last shard.
-            source: Of documents that are appended, a hash of what they were made from.
-
-        Returns:
-            The content of its meta.json.
-
-        Raises:
-            CorpusError: If nothing was appended: a corpus holds at least one token.
-            OutputError: If it cannot be completed.
+            num_documents: Documents that the appended tokens came from.
+            note: The journal's note on the last shard.
+            source: When appending, a hash of what the documents were made from.
         """
         self._close(note or {})
-        if not self._written.entries:
+        entries = self._writer.entries
+        if not entries:
             raise CorpusError("No token was written; a corpus holds at least one.")
-        meta = meta_of(self._plan, self._written.entries, num_documents)
-        if self._base is not None:
-            meta = appended(self._base, self._plan, self._written.entries, num_documents, source)
+        if self._base is None:
+            meta = complete_meta(self._plan, entries, num_documents)
+        else:
+            meta = appended_meta(self._base, self._plan, entries, num_documents, source)
         if self._held_out is not None:
             with explain_os_errors(self._staging.output):
                 self._held_out.finish(meta.encoder)
         self._staging.publish(meta)
         return meta
 
-    def _close(self, note: dict[str, Any]) -> None:
-        with explain_os_errors(self._staging.output):
-            state = {} if self._held_out is None else {NOTE_KEY: self._held_out.state()}
-            self._written.close({**note, **state})
-
     def finish_task(self, note: Callable[[], dict[str, Any]]) -> None:
-        """Complete the shards of one task, which then wait for the merge; there may be none.
+        """Complete the shards of one task, possibly none; they wait for the merge.
 
         Args:
-            note: Asked what the journal is to say of the last shard, and what there is to say behind that.
-
-        Raises:
-            OutputError: If they cannot be completed.
+            note: Returns the journal's note on the last shard, and then on what follows it.
         """
         if self.is_done:
             return
-        if not self._written.is_full:
+        if not self._writer.is_full:
             self._close(note())
         with explain_os_errors(self._staging.output):
-            state = {}
+            held_out = {}
             if self._held_out is not None:
                 self._held_out.close()
-                state = {NOTE_KEY: self._held_out.state()}
+                held_out = {NOTE_KEY: self._held_out.sync()}
             if self._journal is not None:
-                self._journal.finish({**note(), **state})
+                self._journal.finish({**note(), **held_out})
+
+    def _close(self, note: dict[str, Any]) -> None:
+        with explain_os_errors(self._staging.output):
+            held_out = {} if self._held_out is None else {NOTE_KEY: self._held_out.sync()}
+            self._writer.close({**note, **held_out})
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -215,9 +189,9 @@ class CorpusWriter:
         self._leave()
 
     @property
-    def _written(self) -> ShardWriter:
+    def _writer(self) -> ShardWriter:
         if self._shards is None:
-            raise CorpusError("The corpus has not been begun.")
+            raise CorpusError("The corpus has not been started.")
         return self._shards
 
     def _leave(self) -> None:
@@ -232,10 +206,10 @@ class CorpusWriter:
             self._staging.discard()
 
 
-def _check_same(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
-    differences = changed(before, now)
-    if differences:
+def _check_identity(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
+    changes = list_changes(before, now)
+    if changes:
         raise ConfigError(
-            f"The unfinished preparation in {output} was begun otherwise: {'; '.join(differences)}.",
-            "Resume it with what it was begun with, or pass {overwrite} without {resume} to begin again.",
+            f"The unfinished preparation in {output} was started with other settings: {'; '.join(changes)}.",
+            "Resume it with the same ones, or pass {overwrite} without {resume} to start again.",
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tdstream.cli.bench import Measured, Plan, evict, findings
+from tdstream.cli.bench import BenchOptions, BenchResult, evict, findings
 from tdstream.cli.main import main
 from tdstream.core.errors import ConfigError
 from tdstream.nodes.shard_source import ShardSource
@@ -26,9 +26,9 @@ def arguments(corpus: Path, *more: str) -> list[str]:
     return ["bench", str(corpus), "--seq_len", "31", "--batch_size", "4", "--seconds", "0.05", *more]
 
 
-def speed(workers: int, warm: float, cold: float | None = None) -> Measured:
+def speed(workers: int, warm: float, cold: float | None = None) -> BenchResult:
     """Return a measured speed."""
-    return Measured(
+    return BenchResult(
         workers=workers, start_up_s=0.1, resume_s=0.1, warm_tokens_per_s=warm, cold_tokens_per_s=cold
     )
 
@@ -114,9 +114,9 @@ def test_workers_that_are_no_numbers(corpus: Path, text: str, capsys: pytest.Cap
 def test_a_system_without_fadvise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cold reading is refused where nothing can be dropped, and only that."""
     monkeypatch.delattr(os, "posix_fadvise")
-    Plan(source=tmp_path)
+    BenchOptions(source=tmp_path)
     with pytest.raises(ConfigError, match="cannot drop files from its page cache; leave --cold out"):
-        Plan(source=tmp_path, cold=True)
+        BenchOptions(source=tmp_path, cold=True)
 
 
 def test_evicting_drops_the_whole_corpus(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_bare(corpus: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[s
 
     assert main(["inspect", str(corpus), "--dtype", "uint16"]) == 0
     out = capsys.readouterr().out
-    assert "documents  not known (no end-of-text id; pass --eos)" in out
+    assert "documents  unknown (no end-of-text id; pass --eos)" in out
     assert f"the first tokens: {len(corpus_bytes(corpus)) // 2} tokens from 0" in out
 
     for more in (["--eos", "0"], ["--tokenizer", str(tokenizer_dir)]):
@@ -179,7 +179,7 @@ def test_open_end(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--documents", "-1"], "--documents must be at least 0, got -1."),
         (["--seed", "-1"], "--seed must be at least 0, got -1."),
-        (["--eos", "5"], "eos 5 was asked for, meta.json says 0. Leave it out."),
+        (["--eos", "5"], "eos 5 was given, but meta.json says 0. Leave it out."),
     ],
 )
 def test_refusals(clean: Path, more: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +246,7 @@ class TestPlot:
         (corpus / "meta.json").unlink()
         monkeypatch.setattr("tdstream.cli.inspect.figure_class", lambda: None)
         assert main(["inspect", str(corpus), "--dtype", "uint16", "--plot", "lengths.png"]) == 1
-        assert "whose ends are not known: pass --eos." in capsys.readouterr().err
+        assert "whose ends are unknown. Pass --eos." in capsys.readouterr().err
 
 
 def test_what_is_kept(
@@ -265,5 +265,5 @@ def test_what_is_kept(
     assert json.loads(capsys.readouterr().out)["kept"] == sizes
     assert main(["inspect", str(corpus)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  kept "))
-    assert f"{sum(sizes.values()):,} bytes made from this corpus" in line
+    assert f"{sum(sizes.values()):,} bytes derived from this corpus" in line
     assert str(corpus / ".tdstream") in line

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
+from tdstream.cli.arguments import whole_number
 from tdstream.cli.main import main
-from tdstream.cli.prepare import add_arguments, whole_number
+from tdstream.cli.prepare import add_arguments
 from tdstream.corpus.meta import CorpusMeta, read_meta
 from tdstream.text.options import PrepareOptions
 from tdstream.writing.writer import CorpusWriter
@@ -244,7 +245,7 @@ class TestMain:
             assert f"When all have ended: tdstream merge {tmp_path / 'out'}" in capsys.readouterr().err
             if task == "1":
                 assert main(["merge", str(tmp_path / "out")]) == 1
-                assert "lacks the shares of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
+                assert "lacks the shards of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
         assert main(["merge", str(tmp_path / "out")]) == 0
         assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 chunks of uint16: ")
         expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")

@@ -69,10 +69,9 @@ def test_faults(corpus: Path, fast: list[str], capsys: pytest.CaptureFixture[str
     assert main(["verify", str(corpus), *fast]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("  fault")] == [
-        "  fault      chunk_000000.bin: is truncated: it has 78 bytes; "
-        "meta.json promises 80 bytes (40 tokens).",
-        "  fault      chunk_000001.bin: is missing; meta.json promises 40 tokens in it.",
-        "  fault      old.bin: is not listed in meta.json; readers leave it out.",
+        "  fault      chunk_000000.bin: is truncated: it has 78 bytes; meta.json says 80 bytes (40 tokens).",
+        "  fault      chunk_000001.bin: is missing; meta.json says it holds 40 tokens.",
+        "  fault      old.bin: is not listed in meta.json; readers ignore it.",
     ]
     assert lines[-1].startswith("3 faults found; ")
 
@@ -103,7 +102,7 @@ def test_a_tokenizer_that_is_gone(corpus: Path, capsys: pytest.CaptureFixture[st
     assert main(["verify", str(corpus)]) == 0
     assert (
         "  unchecked  decoding of documents: Tokenizer './nowhere' not found: there is no such directory. "
-        "Another place of it can be named with --tokenizer."
+        "Name another place of it with --tokenizer."
     ) in capsys.readouterr().out.splitlines()
 
     assert main(["verify", str(corpus), "--tokenizer", "./elsewhere"]) == 1

@@ -119,7 +119,7 @@ def changed(state: dict[str, Any], *path: str, value: Any = None) -> dict[str, A
     [
         (lambda state: changed(state, "tdstream", value=2), "has version 2, this tdstream reads up to 1"),
         (lambda state: changed(state, "tdstream"), "not a state of tdstream"),
-        (lambda state: changed(state, "nodes"), "no 'nodes', so it was cut or changed"),
+        (lambda state: changed(state, "nodes"), "no 'nodes', so it was truncated or changed"),
         (lambda state: changed(state, "nodes", "reader"), "has nothing of reader"),
         (lambda state: changed(state, "nodes", "splitter"), "has nothing of splitter"),
         (lambda state: changed(state, "position"), "place is none: epoch=1, position=None"),
@@ -159,7 +159,7 @@ def test_lenient_loaders_warn_and_go_on(counting: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, logger="tdstream"):
         loader.load_state_dict(state_of(counting))
     assert "permutation.seed was 7, is 8" in caplog.text
-    assert "Going on, since strict=False" in caplog.text
+    assert "Resuming anyway, because strict=False" in caplog.text
     assert (loader.epoch, loader.position) == (1, 40)
     assert len([*loader]) == len(rest(8, 1)) - 5
 

@@ -190,7 +190,7 @@ def test_the_command_says_that_a_part_by_documents_is_for_a_loader(tmp_path, mon
     assert main(where) == 1
     assert "the state does not tell. Ask loader.locate." in capsys.readouterr().err
     assert main([*where, "--data", str(corpus)]) == 1
-    assert "a part of a corpus's documents, and does not tell which is the last" in capsys.readouterr().err
+    assert "a range of documents and does not say which is the last" in capsys.readouterr().err
 
 
 def test_the_command_prints_no_place_that_it_does_not_know(make_corpus, tmp_path, capsys):
@@ -362,7 +362,7 @@ def test_locate_refuses(checkpoint, capsys, make_corpus):
     """Decoding without a corpus or tokenizer, a foreign corpus, a step long forgotten."""
     _, path, _, _ = checkpoint
     assert main(["locate", "--state", str(path), "--step", "1", "--decode"]) == 1
-    assert "name the corpus directory with --data" in capsys.readouterr().err
+    assert "Pass the corpus directory with --data" in capsys.readouterr().err
     other = make_corpus(999, 701, 500, name="other")
     assert main(["locate", "--state", str(path), "--step", "1", "--data", str(other)]) == 1
     assert "shard chunk_000000.bin had 1,000 tokens, has 999" in capsys.readouterr().err

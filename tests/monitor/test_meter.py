@@ -10,7 +10,7 @@ from helpers_time import Clock, slow
 from torch.utils.data import DataLoader
 
 import tdstream
-from tdstream.monitor.meter_report import Feeding, MeterReport
+from tdstream.monitor.meter_report import LoaderSetup, MeterReport
 
 
 def run(delays, compute_s, *, tokens=8, passes=1):
@@ -40,7 +40,9 @@ def test_what_the_meter_does_is_no_wait(monkeypatch):
     """It takes a second itself for each step: that is in the step, and not in the wait for the next batch."""
     clock = Clock()
     meter = tdstream.DataMeter(clock=clock)
-    monkeypatch.setattr(meter, "_step", lambda *measured, add=meter._step: (clock.sleep(1.0), add(*measured)))
+    monkeypatch.setattr(
+        meter, "_add_step", lambda *measured, add=meter._add_step: (clock.sleep(1.0), add(*measured))
+    )
     for _ in meter.watch(slow(clock, [0.25] * 11)):
         clock.sleep(2.0)
     report = meter.report()
@@ -133,7 +135,7 @@ def report(wait_s, compute_s, *, p50=None, p99=None, **feeding):
         starved=1,
         tokens_per_s=1,
         bytes_per_s=1,
-        feeding=Feeding(**feeding),
+        feeding=LoaderSetup(**feeding),
     )
 
 

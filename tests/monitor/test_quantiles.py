@@ -20,18 +20,18 @@ def test_quantiles_are_within_one_percent(share, scale):
     for duration in durations:
         counted.add(duration)
     true = np.sort(durations)[math.ceil(share * 5001) - 1]
-    assert counted.at(share) == pytest.approx(true, rel=0.0101)
+    assert counted.quantile(share) == pytest.approx(true, rel=0.0101)
     assert len(counted) == 5001
 
 
 def test_the_edges():
     """Nothing added, no duration at all, and durations out of range."""
     counted = Quantiles()
-    assert counted.at(0.5) == 0
+    assert counted.quantile(0.5) == 0
     counted.add(0.0)
-    assert counted.at(1.0) == 0
+    assert counted.quantile(1.0) == 0
     counted.add(1e9)
-    assert counted.at(1.0) == pytest.approx(1e5, rel=0.03)
+    assert counted.quantile(1.0) == pytest.approx(1e5, rel=0.03)
 
 
 def test_memory_does_not_grow():

@@ -290,7 +290,7 @@ class TestHistory:
         content = json.loads(path.read_text())
         content["chunk_checksums"]["chunk_000000.bin"] = "sha256:00"
         path.write_text(json.dumps(content))
-        with pytest.raises(ConfigError, match="was begun otherwise: append was "):
+        with pytest.raises(ConfigError, match="was started with other settings: append was "):
             prepare(append=True, resume=True)
 
 
@@ -341,7 +341,7 @@ class TestRefusals:
             prepare(append=True)
         (tmp_path / "out/chunk_000099.bin").unlink()
         os.truncate(tmp_path / "out/chunk_000000.bin", 100)
-        with pytest.raises(OutputError, match=r"chunk_000000.bin is not as meta.json promises"):
+        with pytest.raises(OutputError, match=r"chunk_000000.bin does not have the size that meta.json says"):
             prepare(append=True)
 
     @pytest.mark.parametrize(

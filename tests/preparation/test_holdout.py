@@ -188,7 +188,7 @@ class TestCorpora:
         assert (merged.meta.num_documents, merged.val.num_documents) == (80, 40)
         report = verify_corpus(tmp_path / "out")
         assert report.ok
-        assert "held out: they are a corpus of their own" in report.unchecked[0]
+        assert "held-out documents: they are a corpus of their own" in report.unchecked[0]
         report = verify_corpus(tmp_path / "out/val")
         assert report.ok
         assert not any("held out" in line for line in report.unchecked)
@@ -298,7 +298,7 @@ class TestHistory:
         _stopped(prepare, monkeypatch)
         at_hand = next((tmp_path / "out/.preparing/val").glob("*.bin.tmp"))
         at_hand.write_bytes(b"\0\0")
-        with pytest.raises(CorpusError, match=r"bin.tmp has 2 bytes, but the journal promises \d+"):
+        with pytest.raises(CorpusError, match=r"bin.tmp has 2 bytes, but the journal says \d+"):
             prepare(val_fraction=0.25, resume=True)
 
 
@@ -347,14 +347,17 @@ class TestRefusals:
         """Where they have been moved away, both verify and a resume say so."""
         prepare(val_fraction=0.25)
         shutil.rmtree(tmp_path / "out/val")
-        assert "held out: they are not in" in verify_corpus(tmp_path / "out", fast=True).unchecked[0]
+        assert (
+            "held-out documents: they are no longer in"
+            in verify_corpus(tmp_path / "out", fast=True).unchecked[0]
+        )
         with pytest.raises(CorpusError, match=r"held out of .* are gone: there is no .*val/meta\.json\. Put"):
             prepare(val_fraction=0.25, resume=True)
 
     def test_another_share(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """Going on with another share is refused by name, and so is calling another one complete."""
         _stopped(prepare, monkeypatch)
-        with pytest.raises(ConfigError, match=r"begun otherwise: val_fraction was 0.25, is 0.5\."):
+        with pytest.raises(ConfigError, match=r"with other settings: val_fraction was 0.25, is 0.5\."):
             prepare(val_fraction=0.5, resume=True)
         with pytest.raises(ConfigError, match=r"val_fraction was 0.25, is None; val_documents was None"):
             prepare(val_documents=3, resume=True)

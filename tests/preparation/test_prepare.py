@@ -223,7 +223,7 @@ class TestIdentity:
         with pytest.raises(KeyboardInterrupt):
             prepare(SOURCES[kind](tmp_path))
         stop_after(99)
-        with pytest.raises(ConfigError, match=r"was begun otherwise: (dataset|given) was "):
+        with pytest.raises(ConfigError, match=r"was started with other settings: (dataset|given) was "):
             prepare(other(tmp_path), resume=True)
         assert prepare(SOURCES[kind](tmp_path), resume=True).counts.documents == 60
 
@@ -233,7 +233,7 @@ class TestIdentity:
         with pytest.raises(KeyboardInterrupt):
             prepare(texts, name="v1")
         stop_after(99)
-        with pytest.raises(ConfigError, match=r"begun otherwise: dataset was 'v1', is 'v2'"):
+        with pytest.raises(ConfigError, match=r"with other settings: dataset was 'v1', is 'v2'"):
             prepare(texts, name="v2", resume=True)
         assert prepare(lambda: iter(TEXTS), name="v1", resume=True).counts.documents == 60
 

@@ -236,7 +236,9 @@ class TestRefusals:
         """Resume with flags that decide the bytes is refused, naming what changed, and nothing is lost."""
         before = files_of(begun)
         if difference is not None:
-            with pytest.raises(ConfigError, match=rf"was begun otherwise: {difference}. Resume it with"):
+            with pytest.raises(
+                ConfigError, match=rf"was started with other settings: {difference}. Resume it with"
+            ):
                 prepare(resume=True, **named)
             assert files_of(begun) == before
             named = {}
@@ -249,7 +251,7 @@ class TestRefusals:
         content = json.loads((other / "tokenizer.json").read_text())
         content["normalizer"] = {"type": "NFC"}
         (other / "tokenizer.json").write_text(json.dumps(content))
-        with pytest.raises(ConfigError, match=r"begun otherwise: tokenizer was 'sha256:\w+', is 'sha256:"):
+        with pytest.raises(ConfigError, match=r"other settings: tokenizer was 'sha256:\w+', is 'sha256:"):
             prepare(resume=True, tokenizer=str(other))
 
     def test_another_dataset(self, tmp_path: Path, begun: Path, prepare: Prepare) -> None:
@@ -259,7 +261,7 @@ class TestRefusals:
             prepare(resume=True, dataset=str(tmp_path / "b.jsonl"))
         write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in reversed(TEXTS)])
         with pytest.raises(
-            ConfigError, match=r"begun otherwise: files was {'count': 1, .*, is {'count': 1, "
+            ConfigError, match=r"with other settings: files was {'count': 1, .*, is {'count': 1, "
         ):
             prepare(resume=True)
 
@@ -311,8 +313,8 @@ class TestRefusals:
         """A chunk that is gone or has another size is named."""
         chunk = begun / ".preparing" / "chunk_000000.bin"
         os.truncate(chunk, size) if size else chunk.unlink()
-        found = f"has {size} bytes" if size else "is gone"
-        with pytest.raises(CorpusError, match=rf"chunk_000000.bin {found}, but the journal promises 300 b"):
+        found = f"has {size} bytes" if size else "is missing"
+        with pytest.raises(CorpusError, match=rf"chunk_000000.bin {found}, but the journal says 300 b"):
             prepare(resume=True)
 
     @pytest.mark.parametrize("shared", [False, True])

@@ -160,7 +160,7 @@ class TestResume:
             with pytest.raises(KeyboardInterrupt):
                 prepare(task=1, num_tasks=2)
         with pytest.raises(
-            CorpusError, match=r"lacks the shares of 1 of 2 tasks: 1. Start those with resume=True"
+            CorpusError, match=r"lacks the shards of 1 of 2 tasks: 1. Start those with resume=True"
         ):
             merge_tasks(tmp_path / "out")
         with pytest.raises(
@@ -249,15 +249,15 @@ class TestRefusals:
         prepare(task=2, num_tasks=3)
         with pytest.raises(CorpusError, match=r"task_00002 belongs to another .*: num_tasks was 2, is 3"):
             merge_tasks(tmp_path / "out")
-        with pytest.raises(ConfigError, match=r"begun otherwise: num_tasks was 2, is 3"):
+        with pytest.raises(ConfigError, match=r"with other settings: num_tasks was 2, is 3"):
             prepare(task=0, num_tasks=3, resume=True)
 
     def test_nothing_to_merge(self, tmp_path: Path, prepare: Prepare) -> None:
         """Where no task has been there is nothing to merge."""
-        with pytest.raises(CorpusError, match="holds no shares of tasks"):
+        with pytest.raises(CorpusError, match="holds no tasks to merge"):
             merge_tasks(tmp_path / "nowhere")
         prepare()
-        with pytest.raises(CorpusError, match="holds no shares of tasks"):
+        with pytest.raises(CorpusError, match="holds no tasks to merge"):
             merge_tasks(tmp_path / "out")
 
     def test_one_and_several_do_not_mix(self, tmp_path: Path, prepare: Prepare) -> None:

@@ -74,11 +74,11 @@ def test_clean(corpus: Path) -> None:
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ([3, 8], "points at 1 tokens that are no end-of-text token; the first is token 7 of chunk_000001.bin,"
+        ([3, 8], "points at 1 tokens that are not end-of-text; the first is token 7 of chunk_000001.bin,"
          " whose id is 18."),
-        ([1, 2, 3], "points at 2 tokens that are no end-of-text token; the first is token 0 of "
+        ([1, 2, 3], "points at 2 tokens that are not end-of-text; the first is token 0 of "
          "chunk_000001.bin, whose id is 11."),
-        ([7, 3], "is no index of chunk_000001.bin: its entry 1 is 3, not above the one before or beyond the "
+        ([7, 3], "is no index of chunk_000001.bin: its entry 1 is 3, not above the one before, or beyond the "
          "chunk's 10 tokens."),
         ([3, 3, 7], "is no index of chunk_000001.bin: its entry 1 is 3, not above"),
         ([0, 3, 7], "is no index of chunk_000001.bin: its entry 0 is 0, not above"),
@@ -127,7 +127,7 @@ def test_sizes(corpus: Path, fast: bool) -> None:
         ("extended", "chunk_000002.ends"),
         ("stray", "chunk_000009.ends"),
     ]
-    promise = "meta.json promises 16 (2 ends of documents)."
+    promise = "meta.json says 16 (2 document ends)."
     assert report.faults[1].message == f"is truncated: it has 15 bytes; {promise}"
     assert "sizes of indices: 1 of 4 chunks" in report.checked
     assert main(["verify", str(corpus), "--fast"]) == 1
@@ -136,13 +136,13 @@ def test_sizes(corpus: Path, fast: bool) -> None:
 def test_counts(corpus: Path) -> None:
     """meta.json has to agree with itself about the numbers of documents."""
     change_meta(corpus, num_documents=9)
-    message = "promises 9 documents, its chunk_documents add up to 8."
+    message = "says 9 documents, but its chunk_documents add up to 8."
     assert message in [fault.message for fault in verify_corpus(corpus, fast=True).faults]
     change_meta(corpus, num_documents=8, chunk_documents={"chunk_000000.bin": 2, "chunk_000009.bin": 6})
     messages = [fault.message for fault in verify_corpus(corpus, fast=True).faults]
     assert messages == [
         "has a number of documents for chunk_000009.bin, which it does not list.",
-        *(f"does not say in chunk_documents how many end in chunk_{n:06d}.bin." for n in (1, 2, 3)),
+        *(f"lacks the number of documents that end in chunk_{n:06d}.bin." for n in (1, 2, 3)),
     ]
 
 
@@ -152,12 +152,12 @@ def test_a_faulty_chunk(corpus: Path) -> None:
     path.write_bytes(b"\1\0" * 10)
     report = verify_corpus(corpus)
     assert ("checksum", path.name) in found(report)
-    assert "index of chunk_000001.bin: the chunk has a fault itself" in report.unchecked
+    assert "index of chunk_000001.bin: the chunk itself has a fault" in report.unchecked
     assert not [fault for fault in report.faults if fault.file.endswith(".ends")]
 
 
 @pytest.mark.parametrize(
-    ("index", "why"), [({}, "there is none"), ({"version": 2}, "version 2 of it is not known")]
+    ("index", "why"), [({}, "there is none"), ({"version": 2}, "its version 2 is unknown")]
 )
 def test_none(corpus: Path, index: dict[str, Any], why: str) -> None:
     """Without an index, or with one of a newer version, that is said, and is no fault."""

@@ -208,7 +208,7 @@ class TestSizes:
         report = verify(corpus, fast=fast)
         assert found(report) == [(kind, chunk(2))]
         note = ", not a multiple of the 2 bytes of a token" if odd else ""
-        promise = "meta.json promises 100 bytes (50 tokens)."
+        promise = "meta.json says 100 bytes (50 tokens)."
         assert report.faults[0].message == f"is {kind}: it has {size} bytes{note}; {promise}"
 
     @pytest.mark.parametrize("number", [0, 3, -1])
@@ -322,7 +322,7 @@ class TestChecksums:
         change_meta(corpus, chunks=[chunks[1], chunks[0], *chunks[2:]])
         faults = [fault for fault in verify(corpus, fast=fast).faults if fault.kind == "order"]
         assert [(fault.file, fault.message.split(" in ")[0]) for fault in faults] == [
-            (chunk(0), f"is listed behind {chunk(1)}")
+            (chunk(0), f"is listed after {chunk(1)}")
         ]
 
     def test_rotated(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
@@ -394,7 +394,7 @@ class TestEndOfText:
         report = verify(corpus, piece_bytes=piece_bytes, samples=0)
         assert [str(fault) for fault in report.faults] == [
             "There are 22 end-of-text tokens for 23 documents: 1 are missing.",
-            "chunk_000001.ends: points at 1 tokens that are no end-of-text token; the first is token "
+            "chunk_000001.ends: points at 1 tokens that are not end-of-text; the first is token "
             f"{place} of chunk_000001.bin, whose id is 5.",
         ]
 
@@ -439,8 +439,8 @@ class TestMeta:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"total_tokens": 1}, "promises total_tokens 1, its chunks add up to "),
-            ({"total_tokens": "many"}, 'promises total_tokens "many", its chunks add up to '),
+            ({"total_tokens": 1}, "says total_tokens 1, but its chunks add up to "),
+            ({"total_tokens": "many"}, 'says total_tokens "many", but its chunks add up to '),
             ({"vocab_size": 70_000}, "has dtype uint16 for a vocab_size of 70,000, whose ids need uint32."),
             ({"vocab_size": "400"}, 'has vocab_size "400"; expected a whole number.'),
             ({"vocab_size": -5}, "has vocab_size -5; expected a number of ids."),
@@ -469,7 +469,7 @@ class TestMeta:
         change_meta(corpus, dtype="uint32")
         report = verify(corpus)
         assert [str(fault) for fault in report.faults] == [
-            "meta.json: says dtype uint32, but every chunk has the size that its tokens have as uint16."
+            "meta.json: says dtype uint32, but every chunk has the size of its tokens as uint16."
         ]
         assert report.notes == ("A vocab_size of 400 would fit uint16; meta.json says uint32.",)
         assert "23 end-of-text tokens for 23 documents" in report.checked
@@ -479,7 +479,7 @@ class TestMeta:
         assert [str(fault) for fault in report.faults] == [
             'meta.json: has dtype "int16"; expected "uint16" or "uint32".'
         ]
-        assert "range of the ids: the type of the tokens is not known" in report.unchecked
+        assert "range of the ids: the type of the tokens is unknown" in report.unchecked
 
     def test_end_of_text_id(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
         """It is an id of the vocabulary."""
@@ -527,8 +527,8 @@ class TestOtherCorpora:
         assert report.unchecked == (
             "index of document ends: there is none",
             f"bytes of {chunks} chunks: there is no checksum for them",
-            "range of the ids: the size of the vocabulary is not known",
-            "number of end-of-text tokens: meta.json does not say how many documents",
+            "range of the ids: the size of the vocabulary is unknown",
+            "number of end-of-text tokens: meta.json lacks the number of documents",
             "decoding of documents: no tokenizer was given",
         )
 
@@ -537,7 +537,7 @@ class TestOtherCorpora:
         report = verify(reference, samples=5)
         assert report.ok
         assert "5 of 5 sample documents decode and encode to the same ids" in report.checked
-        assert "whether this tokenizer wrote the corpus: there is no fingerprint of it" in report.unchecked
+        assert "whether this tokenizer wrote the corpus: its fingerprint is missing" in report.unchecked
         tokens = np.fromfile(reference / chunk(2), "<u2")
         tokens[4] = 400
         (reference / chunk(2)).write_bytes(tokens.tobytes())
@@ -553,8 +553,8 @@ class TestOtherCorpora:
             "names and sizes of all shards: there is no meta.json that lists them",
             "index of document ends: there is none",
             f"bytes of {report.chunks} chunks: there is no checksum for them",
-            "range of the ids: the size of the vocabulary is not known",
-            "ends of documents: the end-of-text id is not known",
+            "range of the ids: the size of the vocabulary is unknown",
+            "document ends: the end-of-text id is unknown",
             "decoding of documents: no tokenizer was given",
         )
         assert verify_corpus(corpus, dtype="uint16", eos_token_id=0).eos_tokens == 23
@@ -576,8 +576,8 @@ class TestOtherCorpora:
         ("options", "message"),
         [
             ({"dtype": "int8"}, 'dtype must be "uint16" or "uint32", got \'int8\''),
-            ({"dtype": "uint32"}, "dtype 'uint32' was asked for, meta.json says 'uint16'"),
-            ({"eos_token_id": 1}, "eos 1 was asked for, meta.json says 0"),
+            ({"dtype": "uint32"}, "dtype 'uint32' was given, but meta.json says 'uint16'"),
+            ({"eos_token_id": 1}, "eos 1 was given, but meta.json says 0"),
         ],
     )
     def test_contradiction(self, clean: Path, options: dict[str, Any], message: str) -> None:
@@ -610,7 +610,7 @@ class TestRoundTrip:
         report = verify_corpus(made, tokenizer=AutoTokenizer.from_pretrained(name))
         assert report.ok
         assert len(report.notes) == 1
-        assert "1 of 2 sample documents do not come back, which says nothing" in report.notes[0]
+        assert "1 of 2 sample documents get other ids, which says nothing" in report.notes[0]
 
     def test_another_tokenizer(self, clean: Path, tmp_path: Path) -> None:
         """A tokenizer that cannot have written the corpus is a fault, whatever decodes."""

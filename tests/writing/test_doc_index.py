@@ -154,8 +154,8 @@ class TestHistory:
         path = tmp_path / "out/.preparing/chunk_000001.ends"
         size = path.stat().st_size
         path.unlink() if damage == "gone" else os.truncate(path, size - 1)
-        found = "is gone" if damage == "gone" else f"has {size - 1} bytes"
-        with pytest.raises(CorpusError, match=rf"chunk_000001.ends {found}, but .* promises {size} bytes"):
+        found = "is missing" if damage == "gone" else f"has {size - 1} bytes"
+        with pytest.raises(CorpusError, match=rf"chunk_000001.ends {found}, but .* says {size} bytes"):
             prepare(resume=True)
 
     def test_a_journal_from_before(self, tmp_path: Path, prepare: Prepare, stopped: Any) -> None:
@@ -173,7 +173,7 @@ class TestHistory:
     def test_it_cannot_be_left_out_half_way(self, prepare: Prepare, stopped: Any) -> None:
         """Begun with an index and gone on with without one is refused by name."""
         stopped()
-        with pytest.raises(ConfigError, match=r"begun otherwise: doc_index was True, is None"):
+        with pytest.raises(ConfigError, match=r"with other settings: doc_index was True, is None"):
             prepare(resume=True, doc_index=False)
 
     def test_overwrite(self, prepare: Prepare) -> None:
@@ -195,14 +195,14 @@ class TestHistory:
         assert stored_ends(out) == expected_ends(document_lengths(tokenizer_dir, TEXTS), chunk_sizes(out))
         assert verify_corpus(out).ok
         (before / ".preparing/task_00001/chunk_000000.ends").unlink()
-        with pytest.raises(OutputError, match=r"task_00001/chunk_000000.ends is gone"):
+        with pytest.raises(OutputError, match=r"task_00001/chunk_000000.ends is missing"):
             merge_tasks(before)
 
     def test_room(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room that is asked for a chunk includes an index as large as the largest so far."""
         asked: list[int] = []
         monkeypatch.setattr(
-            "tdstream.writing.shard_writer.check_room", lambda _, num_bytes: asked.append(num_bytes)
+            "tdstream.writing.shard_writer.check_space", lambda _, num_bytes: asked.append(num_bytes)
         )
         out = prepare()
         counts = [len(ends) for ends in stored_ends(out)]

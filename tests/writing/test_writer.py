@@ -268,16 +268,16 @@ class TestOutputDirectory:
     def test_permissions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A place that may not be written is refused with a sentence, before and while writing."""
         monkeypatch.setattr(os, "access", lambda *_: False)
-        with pytest.raises(OutputError, match=r"may not be written. Change its permissions"):
+        with pytest.raises(OutputError, match=r"is not writable. Change its permissions"):
             check_output(tmp_path, overwrite=False)
-        with pytest.raises(OutputError, match=r"cannot be created: .* may not be written"):
+        with pytest.raises(OutputError, match=r"cannot be created: .* is not writable"):
             check_output(tmp_path / "out", overwrite=False)
 
         def refuse(*_: Any, **__: Any) -> None:
             raise PermissionError(errno.EACCES, "Permission denied")
 
         monkeypatch.setattr(Path, "mkdir", refuse)
-        with pytest.raises(OutputError, match=r"may not be written .Permission denied."):
+        with pytest.raises(OutputError, match=r"is not writable .Permission denied."):
             CorpusWriter(tmp_path / "out", plan(4))
 
     def test_two_at_once_are_refused(self, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Arguments, tokenizer loading and progress bar shared by several commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from tdstream.core.errors import TokenizerError
+from tdstream.corpus.meta import DTYPES, META_FILE
+from tdstream.verification.lenient_meta import read_lenient_meta
+from tdstream.verification.verify_report import Findings
+
+
+def whole_number(text: str) -> int:
+    """Return the integer that a text stands for: 100000000, 100_000_000 and 1e8 are the same."""
+    problem = argparse.ArgumentTypeError(f"expected a whole number such as 1000 or 1e8, got {text!r}")
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise problem from None
+    if not number.is_finite() or number.adjusted() > 18 or number != number.to_integral_value():
+        raise problem
+    return int(number)
+
+
+def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the corpus directory, and flags for what its meta.json may lack."""
+    parser.add_argument("directory", type=Path, help="the corpus directory")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--tokenizer", help="tokenizer to decode with (default: the one in meta.json)")
+    parser.add_argument("--dtype", choices=list(DTYPES), help="token type of bare .bin files")
+    parser.add_argument("--eos", type=whole_number, metavar="ID", help="end-of-text id of bare .bin files")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedTokenizer:
+    """A tokenizer, or the reason why there is none."""
+
+    tokenizer: Any = None
+    fingerprint: str = ""
+    reason: str = "it was not asked for"
+
+
+def load_corpus_tokenizer(arguments: argparse.Namespace) -> LoadedTokenizer:
+    """Load the tokenizer that was named, or if possible the one that meta.json names."""
+    name = arguments.tokenizer or _name_in_meta(arguments.directory / META_FILE)
+    if not name:
+        return LoadedTokenizer(reason="no tokenizer is known; name one with --tokenizer")
+    from tdstream.text.tokenizer import fingerprint, load_tokenizer  # noqa: PLC0415 - takes seconds
+
+    try:
+        tokenizer = load_tokenizer(name)
+    except TokenizerError as error:
+        if arguments.tokenizer:
+            raise
+        return LoadedTokenizer(reason=f"{error} Name another place of it with --tokenizer.")
+    return LoadedTokenizer(tokenizer=tokenizer, fingerprint=fingerprint(tokenizer))
+
+
+def _name_in_meta(path: Path) -> str:
+    meta = read_lenient_meta(path, Findings()) if path.is_file() else None
+    return meta.tokenizer_name_or_path if meta else ""
+
+
+def reading_bar(total: int, hidden: bool = False) -> Any:
+    """Return a progress bar of `total` bytes on stderr, shown on a terminal only."""
+    from tqdm import tqdm  # noqa: PLC0415
+
+    off = hidden or not sys.stderr.isatty()
+    return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, desc="Reading", disable=off)
