@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,16 @@ from tdstream.corpus.meta import META_FILE
 def list_sizes(directory: Path) -> dict[str, int]:
     """Return the bytes of each file in a directory, by name."""
     descriptor = os.open(directory, os.O_RDONLY)  # stat by descriptor: the quickest way for 10^5 files
+    sizes = {}
     try:
-        found = {name: os.stat(name, dir_fd=descriptor) for name in os.listdir(descriptor)}
+        for name in os.listdir(descriptor):
+            with suppress(FileNotFoundError):  # a dangling link, or a file that was removed in the meantime
+                status = os.stat(name, dir_fd=descriptor)
+                if stat.S_ISREG(status.st_mode):
+                    sizes[name] = status.st_size
     finally:
         os.close(descriptor)
-    return {name: status.st_size for name, status in found.items() if stat.S_ISREG(status.st_mode)}
+    return sizes
 
 
 class SizeFault(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.corpus.document_index import ENDS_DTYPE, ENDS_SUFFIX, ends_name
+from tdstream.corpus.mapped_array import find_size_fault, map_array
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, Shard
 from tdstream.corpus.shard_reader import Tokens, byte_pieces
 from tdstream.verification.verify_report import Findings
@@ -46,14 +47,10 @@ def _check_size(file: str, meta: CorpusMeta, sizes: dict[str, int], findings: Fi
     if not _is_count(documents):
         findings.fault("meta", META_FILE, f"lacks the number of documents that end in {file}.")
         return False
-    expected = (documents or 0) * ENDS_DTYPE.itemsize
-    if name not in sizes:
-        findings.fault("missing", name, f"is missing; {META_FILE} says it holds {documents:,} document ends.")
-    elif sizes[name] != expected:
-        kind = "truncated" if sizes[name] < expected else "extended"
-        differs = f"is {kind}: it has {sizes[name]:,} bytes; {META_FILE} says {expected:,}"
-        findings.fault(kind, name, f"{differs} ({documents:,} document ends).")
-    return sizes.get(name) == expected
+    fault = find_size_fault(sizes.get(name), documents or 0, ENDS_DTYPE, "ends of documents")
+    if fault is not None:
+        findings.fault(fault.kind, name, fault.text)
+    return fault is None
 
 
 @dataclass(slots=True)
@@ -79,8 +76,7 @@ class IndexCheck:
         digest = hashlib.sha256()
         for piece in byte_pieces(path):
             digest.update(piece.data)
-        empty = path.stat().st_size == 0  # an empty file cannot be mapped
-        ends: NDArray[np.int64] = np.empty(0, ENDS_DTYPE) if empty else np.memmap(path, ENDS_DTYPE, mode="r")
+        ends: NDArray[np.int64] = map_array(path, ENDS_DTYPE)
         return cls(ends, f"sha256:{digest.hexdigest()}", _first_out_of_order(ends, num_tokens))
 
     def feed(self, tokens: Tokens, place: int, eos_token_id: int) -> None:

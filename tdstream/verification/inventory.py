@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from tdstream.core.errors import ConfigError, CorpusNotFoundError
+from tdstream.corpus.mapped_array import find_size_fault, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, Shard
 from tdstream.verification.lenient_meta import read_lenient_meta
 from tdstream.verification.verify_report import Findings
@@ -20,8 +20,7 @@ def file_sizes(directory: Path) -> dict[str, int]:
         raise CorpusNotFoundError(
             f"{directory} is not a directory; expected one with {META_FILE} and shards."
         )
-    with os.scandir(directory) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    return list_sizes(directory)
 
 
 def find_meta(
@@ -62,7 +61,8 @@ def _make_bare_meta(
     itemsize = DTYPES[dtype].itemsize
     for name in shards:
         if sizes[name] % itemsize:
-            findings.fault("odd_size", name, f"has {sizes[name]:,} bytes{_not_a_multiple(itemsize)}.")
+            odd = f"has {sizes[name]:,} bytes, not a multiple of the {itemsize} bytes of a token."
+            findings.fault("odd_size", name, odd)
     numbers = sorted(int(name[6:-4]) for name in shards if CHUNK_PATTERN.fullmatch(name))
     for before, after in pairwise([-1, *numbers] if numbers else []):
         if after > before + 1:
@@ -109,29 +109,16 @@ def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
         return {fault.file for fault in findings.faults if fault.kind == "odd_size"}
     damaged = set()
     for file, tokens in dict.fromkeys(meta.chunks):
-        if file not in sizes:
+        fault = find_size_fault(sizes.get(file), tokens, DTYPES[meta.dtype or "uint16"])
+        if fault is not None and (meta.dtype or fault.kind == "missing"):  # else the right size is unknown
             damaged.add(file)
-            findings.fault("missing", file, f"is missing; {META_FILE} says it holds {tokens:,} tokens.")
-        elif meta.dtype and sizes[file] != tokens * DTYPES[meta.dtype].itemsize:
-            damaged.add(file)
-            _add_size_fault(file, tokens, sizes[file], DTYPES[meta.dtype].itemsize, findings)
+            findings.fault(fault.kind, file, fault.text)
     for name in sorted(sizes.keys() - {shard.file for shard in meta.chunks}):
         if name.endswith(".bin"):
             findings.fault("stray", name, f"is not listed in {META_FILE}; readers ignore it.")
     _check_order(meta, findings)
     findings.checked.append(f"sizes: {len(meta.chunks) - len(damaged):,} of {len(meta.chunks):,} chunks")
     return damaged
-
-
-def _add_size_fault(file: str, tokens: int, size: int, itemsize: int, findings: Findings) -> None:
-    kind = "truncated" if size < tokens * itemsize else "extended"
-    odd = _not_a_multiple(itemsize) if size % itemsize else ""
-    expected = f"{META_FILE} says {tokens * itemsize:,} bytes ({tokens:,} tokens)"
-    findings.fault(kind, file, f"is {kind}: it has {size:,} bytes{odd}; {expected}.")
-
-
-def _not_a_multiple(itemsize: int) -> str:
-    return f", not a multiple of the {itemsize} bytes of a token"
 
 
 def _check_order(meta: CorpusMeta, findings: Findings) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tdstream.core.errors import OutputError
 from tdstream.corpus.document_index import file_names
+from tdstream.corpus.mapped_array import find_size_fault, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
 from tdstream.writing.journal import JournalEntry, complete_meta, join_encoders
 from tdstream.writing.publish import CHUNK_PATTERN, check_staged
@@ -37,12 +38,13 @@ def check_base(output: Path) -> CorpusMeta:
     strays = [name for name in strays if name not in names]
     if strays:
         raise OutputError(f"{output} holds {strays[0]}, which {META_FILE} does not list. Move it away first.")
+    sizes = list_sizes(output)
     for file, tokens in meta.chunks:
-        size = (output / file).stat().st_size if (output / file).is_file() else -1
-        if size != tokens * DTYPES[meta.dtype].itemsize:
+        fault = find_size_fault(sizes.get(file), tokens, DTYPES[meta.dtype])
+        if fault is not None:
             raise OutputError(
-                f"{output / file} does not have the size that {META_FILE} says, so nothing can be appended "
-                f"after it. Find out what is wrong with: tdstream verify {output}"
+                f"{output / file} {fault.text} Nothing can be appended after it. For more, run: "
+                f"tdstream verify {output}"
             )
     return meta
 

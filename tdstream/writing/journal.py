@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ENDS_DTYPE, ends_name
+from tdstream.corpus.mapped_array import list_sizes
 from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta, Shard, fsync_directory
 
 JOURNAL_FILE = "journal.jsonl"
@@ -233,14 +234,14 @@ def _show(value: Any) -> str:
 
 def check_shards(directory: Path, entries: list[JournalEntry], width: int) -> None:
     """Refuse to resume if a file of the safe shards is missing or has another size."""
+    sizes = list_sizes(directory)
     for entry in entries:
         for name, expected in entry.file_sizes(width).items():
-            path = directory / name
-            size = path.stat().st_size if path.exists() else -1
+            size = sizes.get(name)
             if size != expected:
-                found = f"has {size:,} bytes" if size >= 0 else "is missing"
+                found = "is missing" if size is None else f"has {size:,} bytes"
                 raise CorpusError(
-                    f"{path} {found}, but the journal says {expected:,} bytes.",
+                    f"{directory / name} {found}, but the journal says {expected:,} bytes.",
                     "Restore it, or pass {overwrite} without {resume} to start again.",
                 )
 

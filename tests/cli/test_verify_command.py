@@ -69,8 +69,9 @@ def test_faults(corpus: Path, fast: list[str], capsys: pytest.CaptureFixture[str
     assert main(["verify", str(corpus), *fast]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("  fault")] == [
-        "  fault      chunk_000000.bin: is truncated: it has 78 bytes; meta.json says 80 bytes (40 tokens).",
-        "  fault      chunk_000001.bin: is missing; meta.json says it holds 40 tokens.",
+        "  fault      chunk_000000.bin: is truncated: it has 78 bytes (39 tokens); "
+        "meta.json promises 80 (40 tokens).",
+        "  fault      chunk_000001.bin: is missing; meta.json promises 40 tokens in it.",
         "  fault      old.bin: is not listed in meta.json; readers ignore it.",
     ]
     assert lines[-1].startswith("3 faults found; ")

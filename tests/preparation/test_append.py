@@ -341,7 +341,7 @@ class TestRefusals:
             prepare(append=True)
         (tmp_path / "out/chunk_000099.bin").unlink()
         os.truncate(tmp_path / "out/chunk_000000.bin", 100)
-        with pytest.raises(OutputError, match=r"chunk_000000.bin does not have the size that meta.json says"):
+        with pytest.raises(OutputError, match=r"chunk_000000.bin is truncated: .* Nothing can be appended"):
             prepare(append=True)
 
     @pytest.mark.parametrize(

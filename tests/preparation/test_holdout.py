@@ -351,7 +351,7 @@ class TestRefusals:
             "held-out documents: they are no longer in"
             in verify_corpus(tmp_path / "out", fast=True).unchecked[0]
         )
-        with pytest.raises(CorpusError, match=r"held out of .* are gone: there is no .*val/meta\.json\. Put"):
+        with pytest.raises(CorpusError, match=r"held out of .* are missing: there is no .*val/meta\.json\."):
             prepare(val_fraction=0.25, resume=True)
 
     def test_another_share(self, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,8 @@ def test_sizes(corpus: Path, fast: bool) -> None:
         ("extended", "chunk_000002.ends"),
         ("stray", "chunk_000009.ends"),
     ]
-    promise = "meta.json says 16 (2 document ends)."
-    assert report.faults[1].message == f"is truncated: it has 15 bytes; {promise}"
+    promise = "meta.json promises 16 (2 ends of documents)."
+    assert report.faults[1].message == f"is truncated: it has 15 bytes (not a multiple of 8); {promise}"
     assert "sizes of indices: 1 of 4 chunks" in report.checked
     assert main(["verify", str(corpus), "--fast"]) == 1
 

@@ -207,9 +207,9 @@ class TestSizes:
         size = resize(corpus / chunk(2), change)
         report = verify(corpus, fast=fast)
         assert found(report) == [(kind, chunk(2))]
-        note = ", not a multiple of the 2 bytes of a token" if odd else ""
-        promise = "meta.json says 100 bytes (50 tokens)."
-        assert report.faults[0].message == f"is {kind}: it has {size} bytes{note}; {promise}"
+        held = "not a multiple of 2" if odd else f"{size // 2} tokens"
+        promise = "meta.json promises 100 (50 tokens)."
+        assert report.faults[0].message == f"is {kind}: it has {size} bytes ({held}); {promise}"
 
     @pytest.mark.parametrize("number", [0, 3, -1])
     def test_missing(self, corpus: Path, verify: Callable[..., VerifyReport], number: int) -> None:
@@ -234,6 +234,12 @@ class TestSizes:
         """Something else under a shard's name does not count."""
         (corpus / chunk(1)).unlink()
         (corpus / chunk(1)).mkdir()
+        assert found(verify(corpus)) == [("missing", chunk(1))]
+
+    def test_a_dangling_link_is_no_shard(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
+        """A link to a file that does not exist is a missing shard, and no error."""
+        (corpus / chunk(1)).unlink()
+        (corpus / chunk(1)).symlink_to(corpus / "elsewhere.bin")
         assert found(verify(corpus)) == [("missing", chunk(1))]
 
     def test_stray(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
