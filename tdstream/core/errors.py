@@ -41,7 +41,7 @@ class TdstreamError(Exception):
 
     Args:
         message: What was found, and what was expected.
-        hint: What to do. A name in braces stands for one of `values`, or else for the option of that name as a
+        hint: What to do. A name in braces stands for one of `values`, else for the option of that name as a
             Python argument: "Pass {resume}." becomes "Pass resume=True.", "Use {text_field:...}." becomes
             "Use text_field=....". The command line spells options as flags.
         **values: Values of other names in the hint.

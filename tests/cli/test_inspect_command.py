@@ -192,7 +192,7 @@ def test_damaged(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A corpus that training would refuse is refused here, too."""
     os.truncate(corpus / "chunk_000001.bin", 100)
     assert main(["inspect", str(corpus)]) == 1
-    assert "promises 100 tokens, the file holds 50" in capsys.readouterr().err
+    assert "it has 100 bytes (50 tokens); meta.json promises 200 (100 tokens)" in capsys.readouterr().err
 
 
 def test_histogram() -> None:
