@@ -117,7 +117,9 @@ class TestContent:
         name = next(chunk.file for chunk, ends in zip(meta.chunks, stored, strict=True) if ends)
         path = out / name.replace(".bin", ".ends")
         os.truncate(path, 4)
-        with pytest.raises(CorpusError, match=rf"{path.name} has 4 bytes, meta.json promises \d+ "):
+        with pytest.raises(
+            CorpusError, match=rf"{path.name} is truncated: it has 4 .*; meta.json promises \d+ "
+        ):
             read_ends(out, meta, name)
         path.unlink()
         with pytest.raises(
