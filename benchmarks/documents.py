@@ -34,7 +34,7 @@ from state_cost import small_step
 import tdstream
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends
-from tdstream.corpus.pack_plan import PackOptions, plan_of
+from tdstream.corpus.pack_plan import PackOptions, find_pack_plan
 from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.schedule.windows import DocumentCut
 
@@ -83,7 +83,7 @@ def plans(documents: int, place: Path | None) -> None:
         with tempfile.TemporaryDirectory(prefix="tdstream-bench-", dir=place) as name:
             how = PackOptions(seq_len=seq_len, documents=(0, documents))
             begin = time.process_time()
-            plan = plan_of(Path(name), known, how)
+            plan = find_pack_plan(Path(name), known, how)
             seconds = time.process_time() - begin
         padding = 1 - ends[-1] / (plan.num_rows * seq_len)
         plain = np.mean((ends - 1) // (seq_len + 1) != (ends - lengths) // (seq_len + 1))

@@ -66,7 +66,7 @@ def _describe_sources(plan: MixturePlan, epoch: int, position: int) -> list[tupl
         own_epoch, done = divmod(count, entry.samples)
         lines.append((entry.name, f"{done:,} of {entry.samples:,} samples of its epoch {own_epoch}"))
     for start, weights in plan.stages:
-        when = "now" if start == plan.start_of(base + position) else f"from {start:,} samples"
+        when = "now" if start == plan.find_stage_start(base + position) else f"from {start:,} samples"
         text = ", ".join(f"{name} {weight}" for name, weight in weights.items())
         lines.append(("weights", f"{when}: {text}"))
     return lines

@@ -1,7 +1,10 @@
-"""Files that are made from a corpus: where they lie, and how one process at a time makes them.
+"""Files derived from a corpus: their places, how one process at a time makes them, and the window counts.
 
-They lie beside the corpus, in `.tdstream`; where that cannot be written, in the user's cache, in a directory
-of the corpus's own. They may be deleted while nobody trains, and are made again.
+They are in the corpus's directory, in `.tdstream`, or where that cannot be written, in a directory of the
+user's cache. They may be deleted while no run uses them, and are made again.
+
+Window counts are the windows before each block of documents. Those of many documents are kept in one file,
+int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the counts.
 """
 
 from __future__ import annotations
@@ -32,18 +35,20 @@ logger = logging.getLogger(__name__)
 DERIVED_DIR = ".tdstream"
 
 
-def places(directory: Path) -> list[Path]:
-    """Return the directories in which files made from a corpus may lie, the preferred one first."""
+def list_places(directory: Path) -> list[Path]:
+    """Return the directories for files derived from a corpus, the preferred one first."""
     own = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
     found = [directory / DERIVED_DIR]
-    with suppress(RuntimeError):  # nobody's home
+    with suppress(RuntimeError):  # there is no home directory
         found.append(user_cache("corpora") / own)
     return found
 
 
-def kept(directory: Path) -> dict[Path, int]:
-    """Return what is kept that was made from a corpus, of any of its states: paths, and their bytes."""
-    entries = [entry for place in places(directory) if place.is_dir() for entry in sorted(place.iterdir())]
+def list_derived(directory: Path) -> dict[Path, int]:
+    """Return the paths derived from a corpus, of any of its versions, and their bytes."""
+    entries = [
+        entry for place in list_places(directory) if place.is_dir() for entry in sorted(place.iterdir())
+    ]
     files = {entry: [entry, *entry.rglob("*")] for entry in entries if entry.suffix != ".lock"}
     return {
         entry: sum(file.stat().st_size for file in inside if file.is_file())
@@ -51,41 +56,32 @@ def kept(directory: Path) -> dict[Path, int]:
     }
 
 
-def writable_place(directory: Path) -> Path:
-    """Return the first of a corpus's places that can be written, created where it does not exist.
-
-    Raises:
-        OutputError: If there is none.
-    """
-    tried = places(directory)
+def find_writable_place(directory: Path) -> Path:
+    """Return the first of a corpus's places that can be written, created if needed, or raise OutputError."""
+    tried = list_places(directory)
     for place in tried:
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=place):
                 return place
     raise OutputError(
-        f"What is made from {directory} can be kept nowhere: {' and '.join(map(str, tried))} cannot be "
-        f"written. Set XDG_CACHE_HOME to a directory that can."
+        f"Files derived from {directory} cannot be stored: {' and '.join(map(str, tried))} cannot be "
+        f"written. Set XDG_CACHE_HOME to a writable directory."
     )
 
 
 @contextmanager
 def taking_turns(place: Path, name: str) -> Iterator[bool]:
-    """Let one process at a time make something; a process that dies lets the next one in.
+    """Let one process at a time make a file; a process that dies lets the next one in.
 
-    Args:
-        place: The directory.
-        name: What is made, a part of a file name.
-
-    Yields:
-        Whether it is alone: file systems without locks let several in.
+    Yields whether this process is alone: file systems without locks let several in.
     """
     alone = True
     with (place / f"{name}.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logger.info("Waiting for another process that makes %s in %s.", name, place)
+            logger.info("Waiting for another process that is making %s in %s.", name, place)
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             logger.debug("%s has no locks: %s", place, error)
@@ -95,33 +91,27 @@ def taking_turns(place: Path, name: str) -> Iterator[bool]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Return a file to write; it gets its name, durably, when all of it is there, and else is removed."""
+    """Yield a file to write, which gets its name, durably, when it is complete, or else is removed."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's own is for this user alone
+        os.chmod(temporary, 0o644)  # mkstemp's mode is for this user alone
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-# How many windows come before each block of documents: counted when a corpus is opened, or mapped.
-#
-# Of many documents, which take a while, the counts are kept among the files made from the corpus
-# (`derived`), in one file: int64 [2 + num_blocks + 1], the documents and tokens that are in no window, and
-# then the counts.
-
 Ints = NDArray[np.int64]
 
 BLOCK = 8
-"""Documents of a block: 8 bytes for each block, and so many documents to look at for each window."""
+"""Documents of a block: 8 bytes are held for each block, and a block is searched for each window."""
 MANY_DOCUMENTS = 1 << 22
-"""From so many on the counts are kept; fewer are counted in less than a second."""
-_BLOCKS = 65536  # that are counted at once
+"""Documents: from so many on, counts are kept; fewer are counted in less than a second."""
+_BLOCKS = 65536  # counted at once
 _VERSION = 1
 
 
@@ -143,26 +133,16 @@ class WindowCounts:
         return open_array(self._numbers)[2:]
 
 
-def counts_of(
+def find_window_counts(
     directory: Path, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
 ) -> WindowCounts:
-    """Return the counts of a corpus; of many documents from a file, made now if there is none.
-
-    Args:
-        directory: The corpus.
-        ends: Where its documents end.
-        cut: How a document is cut.
-        documents: (first, last): of documents first .. last - 1.
-
-    Raises:
-        OutputError: If they can be kept nowhere.
-    """
+    """Return the counts of documents first .. last - 1; those of many from a file, made now if missing."""
     if documents[1] - documents[0] < MANY_DOCUMENTS:
         return WindowCounts(count_windows(ends, cut, documents))
-    told = json.dumps([_VERSION, BLOCK, ends.key, ends.identity(), ends.total_tokens, asdict(cut), documents])
-    name = f"windows-{hashlib.sha256(told.encode()).hexdigest()[:16]}.i8"
+    key = json.dumps([_VERSION, BLOCK, ends.key, ends.identity(), ends.total_tokens, asdict(cut), documents])
+    name = f"windows-{hashlib.sha256(key.encode()).hexdigest()[:16]}.i8"
     size = 8 * (3 - (documents[0] - documents[1]) // BLOCK)
-    found = next((place / name for place in places(directory) if _has(place / name, size)), None)
+    found = next((place / name for place in list_places(directory) if _has(place / name, size)), None)
     path = found or _made(directory, name, size, ends, cut, documents)
     return WindowCounts(MappedArray(path, np.dtype("<i8")))
 
@@ -170,7 +150,7 @@ def counts_of(
 def count_windows(
     ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int], *, block: int = BLOCK
 ) -> Ints:
-    """Count windows, piece by piece; return what the file holds."""
+    """Count windows, piece by piece; return the content of the file."""
     dropped_documents, dropped_tokens, at = 0, 0, 3
     numbers = np.zeros(at - (documents[0] - documents[1]) // block, np.int64)  # the only large array
     for first in range(*documents, block * _BLOCKS):
@@ -179,7 +159,7 @@ def count_windows(
         windows = count_document_windows(ends, cut, lengths, np.arange(first, last))
         kept = windows > 0
         dropped_documents += int(len(kept) - kept.sum())
-        dropped_tokens += int(lengths.sum() - cut.held(lengths[kept]).sum())
+        dropped_tokens += int(lengths.sum() - cut.count_tokens(lengths[kept]).sum())
         blocks = np.add.reduceat(windows, np.arange(0, len(windows), block))
         numbers[at : at + len(blocks)] = blocks
         at += len(blocks)
@@ -189,7 +169,7 @@ def count_windows(
 
 
 def count_document_windows(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
-    """Return how many windows documents have, by their tokens and their numbers, any shape."""
+    """Count the windows of documents, by their tokens and their numbers, any shape."""
     text = lengths - (numbers < ends.num_ends)  # without the end-of-text token, if there is one
     return np.where(cut.is_kept(text), cut.count(lengths), 0)
 
@@ -197,9 +177,9 @@ def count_document_windows(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, 
 def _made(
     directory: Path, name: str, size: int, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
 ) -> Path:
-    place = writable_place(directory)
+    place = find_writable_place(directory)
     with taking_turns(place, name):
-        if not _has(place / name, size):  # another process may have made it meanwhile
+        if not _has(place / name, size):  # another process may have been quicker
             logger.info("Counting the windows of %d documents of %s.", documents[1] - documents[0], directory)
             numbers = count_windows(ends, cut, documents)
             with whole_file(place / name) as file:

@@ -1,7 +1,7 @@
-"""Where the documents of a stream of tokens end, however many they are: looked up, not held in memory.
+"""The ends of the documents in a stream of tokens, however many: looked up, not held in memory.
 
-A document's *end* is the place just behind its end-of-text token. Documents are numbered 0, 1, 2, ...;
-document d is tokens end(d - 1) .. end(d) - 1. Tokens behind the last end-of-text token are a document too.
+A document's *end* is the place just after its end-of-text token. Document d = 0, 1, 2, ... is tokens
+end(d - 1) .. end(d) - 1. Tokens after the last end-of-text token are a document, too.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 Ends = NDArray[np.int64]
 
-_MAX_OPEN = 128  # parts at a time, each of which holds a file descriptor
+_MAX_OPEN = 128  # parts, each of which holds a file descriptor
 
 
 class DocumentEnds:
-    """The ends of a stream's documents, part by part: a part is a shard, or all of it.
+    """The ends of a stream's documents, part by part; a part is a shard, or all of the stream.
 
     Args:
         offsets: int64 [num_parts + 1]; part i is tokens offsets[i] .. offsets[i + 1] - 1 of the stream.
         counts: int64 [num_parts]: documents that end in each part.
         load: Returns a part's ends, int64 [counts[i]], ascending, counted from the part's first token: 1 to
-            its number of tokens. Called when they are needed, in each process; must be picklable.
-        key: What tells these ends from those of any other state of the files, for files made from them.
+            its number of tokens. Called at first need in each process; must be picklable.
+        key: Changes with the files that the ends are read from; names files derived from them.
     """
 
     def __init__(self, offsets: Ends, counts: Ends, load: Callable[[int], Ends], *, key: str = "") -> None:
@@ -42,32 +42,27 @@ class DocumentEnds:
 
     @classmethod
     def of(cls, ends: Ends, total_tokens: int) -> DocumentEnds:
-        """Return ends that are held in memory.
-
-        Args:
-            ends: Places in the stream, int64 [num_ends], ascending, 1 to total_tokens.
-            total_tokens: Tokens of the stream.
-        """
+        """Return ends in memory: places in the stream, int64 [num_ends], ascending, 1 to total_tokens."""
         ends = np.asarray(ends, np.int64)
         key = hashlib.sha256(ends.astype("<i8").tobytes()).hexdigest()[:16]
-        return cls(np.array([0, total_tokens]), np.array([len(ends)]), _Held(ends), key=key)
+        return cls(np.array([0, total_tokens]), np.array([len(ends)]), [ends].__getitem__, key=key)
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes these the same documents: how many end in each part."""
+        """Return the number of documents, and a digest of how many end in each part."""
         return {"documents": self.num_documents, "ends": self._digest}
 
     def until(self, places: Ends) -> Ends:
-        """Return, for places of the stream [n], how many ends are at or before each, int64 [n]."""
+        """Count the ends at or before places of the stream, [n]."""
         counts = np.empty(places.shape, np.int64)
         parts = np.searchsorted(self._offsets, places, side="right") - 1
-        parts = np.minimum(parts, len(self._offsets) - 2)  # the place behind the last token
+        parts = np.minimum(parts, len(self._offsets) - 2)  # the place after the last token
         for part, here in _by_part(parts):
             local = places[here] - self._offsets[part]
             counts[here] = self._firsts[part] + self._part(part).searchsorted(local, side="right")
         return counts
 
     def at(self, numbers: Ends) -> Ends:
-        """Return the ends of documents by number [n], int64 [n]; of -1 it is 0, the first one's beginning."""
+        """Return the ends of documents by number [n], int64 [n]; that of -1 is 0, where document 0 begins."""
         if len(numbers) and numbers.min() >= 0 and numbers.max() < self.num_ends:
             return self._known(numbers)
         ends = np.where(numbers < 0, 0, self.total_tokens)
@@ -99,21 +94,17 @@ class DocumentEnds:
             pieces.append(np.array([self.total_tokens]))
         return np.concatenate(pieces)
 
-    def tokens_of(self, first: int, last: int) -> tuple[int, int]:
-        """Return where documents first .. last - 1 begin in the stream, and where they end."""
+    def token_range(self, first: int, last: int) -> tuple[int, int]:
+        """Return the first token of documents first .. last - 1, and one more than their last."""
         begin, end = self.at(np.array([first - 1, last - 1])).tolist()
         return begin, end
 
     def within(self, starts: Ends, length: int) -> tuple[Ends, Ends]:
-        """Return the ends in rows of the stream.
+        """Return the ends in rows of `length` tokens, by the rows' first tokens, [n].
 
-        Args:
-            starts: The rows' first tokens, int64 [n].
-            length: Their tokens, all of one length.
-
-        Returns:
-            How many ends each row has, int64 [n], and where, one row after the other, int64 [sum]: places in
-            the row, 1 (its first token is a document's last) to length.
+        The result is the number of ends in each row, [n], and their places, row after row, [sum]: 1 (the
+        row's first token is a document's last) to length. With ends 3 5 9, rows of 4 tokens from 4 and 1 are
+        tokens 4-7 and 1-4: counts 1 2, places 1 (end 5) and 2 4 (ends 3 and 5).
         """
         part = self._part_of_all(starts, length)
         low, high = np.empty_like(starts), np.empty_like(starts)
@@ -135,7 +126,7 @@ class DocumentEnds:
         return counts, ends
 
     def _part_of_all(self, starts: Ends, length: int) -> int | None:
-        """Return the part that holds all rows whole, if there is one."""
+        """Return the part that holds all rows whole, if any does."""
         if not len(starts):
             return None
         part = bisect_right(self._offsets, int(starts.min())) - 1
@@ -143,32 +134,22 @@ class DocumentEnds:
 
     def _part(self, part: int) -> Ends:
         if part not in self._loaded:
-            empty = self._firsts[part] == self._firsts[part + 1]  # there may be no file that can be mapped
+            empty = self._firsts[part] == self._firsts[part + 1]  # an empty file cannot be mapped
             self._loaded[part] = np.empty(0, np.int64) if empty else self._load(part)
             if len(self._loaded) > _MAX_OPEN:
                 del self._loaded[next(iter(self._loaded))]
         return self._loaded[part]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": {}}  # opened per process
-
-
-class _Held:
-    """Loads the only part from memory."""
-
-    def __init__(self, ends: Ends) -> None:
-        self.ends = ends
-
-    def __call__(self, _part: int) -> Ends:
-        return self.ends
+        return {**self.__dict__, "_loaded": {}}  # pickled, a mapped array is a copy of the file
 
 
 def _by_part(parts: NDArray[np.intp]) -> Iterator[tuple[int, Any]]:
-    """Yield each part that is named [n], once, and where: what an array [n] is indexed with."""
+    """Yield each of the parts [n] once, and an index that selects its entries of an array [n]."""
     if len(parts) and parts.min() == parts.max():
         yield int(parts[0]), slice(None)  # the usual case, without sorting
         return
-    order = parts.argsort(kind="stable")  # one look at all, however many the parts
+    order = parts.argsort(kind="stable")  # one sort, however many parts
     ordered = parts[order]
     for here in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
         if len(here):

@@ -1,4 +1,9 @@
-"""Where the documents of a corpus end: from its index, and where it has none, from its end-of-text tokens."""
+"""The ends of a corpus's documents: from its index, or else from a scan for its end-of-text tokens.
+
+A scan is kept in one file for each shard, named after the shard, its size, its time of change and its
+checksum: a shard that changes is scanned again. The file holds raw little-endian int64 places in the shard,
+as an index does, but its suffix is .eos.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError
-from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
+from tdstream.corpus.derived import find_writable_place, list_places, taking_turns, whole_file
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import check_size, list_sizes, map_array
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, read_meta
@@ -22,44 +27,29 @@ from tdstream.corpus.shard_reader import PIECE_BYTES, as_tokens, byte_pieces
 
 ENDS_SUFFIX = str(DOC_INDEX["suffix"])
 ENDS_DTYPE = np.dtype("<i8")
-"""Token positions are int64 everywhere: none has to be converted before it is added to a shard's offset."""
+"""Token positions are int64 everywhere, so that they are added to a shard's offset as they are."""
 _ENDS = "ends of documents"
+_SUFFIX = ".eos"
+_VERSION = 1
+
+logger = logging.getLogger(__name__)
 
 
 def ends_name(chunk_file: str) -> str:
-    """Return the file name of a shard's index: chunk_000000.bin -> chunk_000000.ends.
-
-    Args:
-        chunk_file: The file name of the shard.
-    """
+    """Return the file name of a shard's index: chunk_000000.bin -> chunk_000000.ends."""
     return Path(chunk_file).stem + ENDS_SUFFIX
 
 
 def has_doc_index(meta: CorpusMeta) -> bool:
-    """Return whether each shard of a corpus has an index of a version that can be read.
-
-    Args:
-        meta: What its meta.json says.
-    """
+    """Return whether each shard of a corpus has an index of a known version."""
     known = meta.doc_index.get("version") == DOC_INDEX["version"]
     return known and all(chunk.file in meta.chunk_documents for chunk in meta.chunks)
 
 
 def read_ends(directory: Path, meta: CorpusMeta, chunk_file: str) -> NDArray[np.int64]:
-    """Return where the documents that end in a shard do so, memory-mapped and read-only.
+    """Return the index of a shard, int64 [documents], mapped: the ends of the documents that end in it.
 
-    Args:
-        directory: The corpus directory.
-        meta: What its meta.json says; it has an index.
-        chunk_file: The file name of the shard.
-
-    Returns:
-        int64 [documents], ascending: places in the shard, each just behind a document's end-of-text token.
-        A document that ends in a later shard is not among them; there may be none.
-
-    Raises:
-        CorpusNotFoundError: If the index is missing.
-        CorpusError: If it is shorter or longer than promised.
+    Raises CorpusNotFoundError or CorpusError if the file is missing or has another size than promised.
     """
     path, documents = directory / ends_name(chunk_file), meta.chunk_documents[chunk_file]
     size = path.stat().st_size if path.exists() else None
@@ -69,19 +59,14 @@ def read_ends(directory: Path, meta: CorpusMeta, chunk_file: str) -> NDArray[np.
 
 
 def file_names(meta: CorpusMeta, chunk_files: Iterable[str] | None = None) -> set[str]:
-    """Return the names of the files that a corpus consists of, but for meta.json.
-
-    Args:
-        meta: What its meta.json says.
-        chunk_files: Of these shards only.
-    """
+    """Return the names of the files of a corpus, or of some of its shards, without meta.json."""
     files = {chunk.file for chunk in meta.chunks} if chunk_files is None else set(chunk_files)
     return files | ({ends_name(file) for file in files} if meta.doc_index else set())
 
 
 @dataclass(frozen=True, slots=True)
 class EndsFiles:
-    """Loads the ends of a shard from a file that lies in a directory."""
+    """Loads the ends of a shard from its file."""
 
     directory: Path
     names: Sequence[str]
@@ -90,32 +75,15 @@ class EndsFiles:
     """Ends in each file."""
 
     def __call__(self, shard: int) -> NDArray[np.int64]:
-        """Return the ends, int64 [counts[shard]], memory-mapped and read-only.
-
-        Raises:
-            CorpusError: If the file has changed or gone.
-        """
+        """Return the ends, int64 [counts[shard]], mapped."""
         count = int(self.counts[shard])
         ends: NDArray[np.int64] = map_array(self.directory / self.names[shard], ENDS_DTYPE, count, _ENDS)
         return ends
 
 
-# Find the ends of documents of a corpus that has no index of them: by its end-of-text tokens, once.
-#
-# What is found is kept in one file for each shard, named after the shard, its size, its time of change and
-# its checksum: a shard that changes has another name, and is read again. Raw little-endian int64 places in
-# the shard, as in a prepared index; ending in .eos, and in a directory of its own, so that it is taken for
-# none.
-
-logger = logging.getLogger(__name__)
-
-_SUFFIX = ".eos"
-_VERSION = 1
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scan:
-    """What decides which ends are found."""
+    """The corpus to scan: all that decides which ends are found."""
 
     directory: Path
     files: Sequence[str]
@@ -123,7 +91,7 @@ class Scan:
     dtype: np.dtype[Any]
     eos_token_id: int
     checksums: Mapping[str, str]
-    """Of the shards, as far as they are known."""
+    """Of the shards, where they are known."""
 
     def names(self) -> list[str]:
         """Return the name of each shard's file of ends."""
@@ -131,27 +99,19 @@ class Scan:
 
     def _fingerprint(self, file: str) -> str:
         status = os.stat(self.directory / file)
-        told = (
+        facts = (
             _VERSION, file, status.st_size, status.st_mtime_ns, self.checksums.get(file, ""),
             self.dtype.name, self.eos_token_id,
         )  # fmt: skip
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def scanned_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
-    """Return the ends of a corpus's documents, from an earlier scan, or from one that is made now.
-
-    Args:
-        scan: The corpus.
-        offsets: int64 [num_shards + 1], where the shards begin in the stream of tokens.
-
-    Raises:
-        OutputError: If what is found can be kept nowhere.
-    """
+def scan_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
+    """Return the ends from an earlier scan, or scan now; raise OutputError if the result cannot be stored."""
     names = scan.names()
-    place = next((place for place in places(scan.directory) if _has_all(place, names)), None)
+    place = next((place for place in list_places(scan.directory) if _has_all(place, names)), None)
     if place is None:
-        place = writable_place(scan.directory)
+        place = find_writable_place(scan.directory)
         with taking_turns(place, "scan"):
             _make_missing(scan, place, names)
     sizes = _list_sizes(place)
@@ -161,11 +121,11 @@ def scanned_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
 
 
 def _make_missing(scan: Scan, place: Path, names: Sequence[str]) -> None:
-    """Read the shards whose ends are not known yet; what is left of shards as they were is removed."""
+    """Scan the shards that have not been scanned; remove the scans of their earlier versions."""
     there = _list_sizes(place)
     missing = [(file, name) for file, name in zip(scan.files, names, strict=True) if name not in there]
     if not missing:
-        return  # another process has made them meanwhile
+        return  # another process was quicker
     from tqdm import tqdm  # noqa: PLC0415 - the command line refuses flags without it
 
     logger.info("Looking for the ends of documents in %d shards of %s.", len(missing), scan.directory)
@@ -209,45 +169,32 @@ def _list_sizes(place: Path) -> dict[str, int]:
 def corpus_ends(
     directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> DocumentEnds:
-    """Return the ends of a corpus's documents; without an index of them all shards are read, once.
+    """Return the ends of a corpus's documents, by its shards' names, offsets and storage type.
 
-    Args:
-        directory: The corpus.
-        files: Its shards, in order.
-        offsets: int64 [num_shards + 1], where they begin in the stream of tokens.
-        dtype: Their storage type.
-
-    Raises:
-        ConfigError: If there is neither an index nor a known end-of-text token.
-        OutputError: If what was found can be kept nowhere.
+    Raises ConfigError if there is neither an index nor a known end-of-text token.
     """
     meta = _meta(directory)
     if meta is not None and has_doc_index(meta):
         return _indexed(directory, meta, offsets)
     if meta is None:
         raise ConfigError(
-            f"{directory} does not tell where its documents end: it has no {META_FILE}. Prepare the corpus, "
+            f"{directory} has no {META_FILE}, so the ends of its documents are unknown. Prepare the corpus, "
             f"or read it as one stream: without documents=True, and with no cut but the default."
         )
     if meta.eos_token_id is None:
         raise ConfigError(
-            f"{directory} does not tell where its documents end: {META_FILE} names no eos_token_id. "
+            f"{directory}: {META_FILE} names no eos_token_id, so the ends of its documents are unknown. "
             f"Add it there, or prepare the corpus again."
         )
     scan = Scan(
         directory=directory, files=files, dtype=dtype, eos_token_id=meta.eos_token_id,
         checksums=meta.chunk_checksums,
     )  # fmt: skip
-    return scanned_ends(scan, offsets)
+    return scan_ends(scan, offsets)
 
 
 def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> DocumentEnds:
-    """Return the ends that the preparation wrote down.
-
-    Raises:
-        CorpusNotFoundError: If an index is missing.
-        CorpusError: If one is shorter or longer than promised.
-    """
+    """Return the ends in the index."""
     files = [chunk.file for chunk in meta.chunks]
     counts = np.array([meta.chunk_documents[file] for file in files], np.int64)
     names = [ends_name(file) for file in files]
@@ -255,16 +202,16 @@ def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> D
     for name, count in zip(names, counts.tolist(), strict=True):
         if sizes.get(name) != count * ENDS_DTYPE.itemsize:
             check_size(directory / name, sizes.get(name), count, ENDS_DTYPE, _ENDS)
-    told = [
+    versions = [
         f"{file} {meta.doc_index_checksums.get(file) or (directory / name).stat().st_mtime_ns}"
         for file, name in zip(files, names, strict=True)
     ]
-    key = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
     return DocumentEnds(offsets, counts, EndsFiles(directory, names, counts), key=key)
 
 
-def pad_id_of(directory: Path) -> int:
-    """Return the id that stands at padding: the corpus's end-of-text token, or 0 where it is unknown."""
+def find_pad_id(directory: Path) -> int:
+    """Return the id for padding: the corpus's end-of-text token, or 0 where it is unknown."""
     meta = _meta(directory)
     return 0 if meta is None or meta.eos_token_id is None else meta.eos_token_id
 

@@ -1,25 +1,25 @@
-"""Read and write meta.json, the list of a corpus's shards and how they were made.
+"""meta.json: the list of a corpus's shards, and how they were made.
 
-The format, in the directory of a corpus::
+The files in the directory of a corpus::
 
     chunk_000000.bin ...   token ids, raw little-endian uint16 or uint32, no header
-    chunk_000000.ends ...  the document index: for each document that ends in the chunk of that name, the
-                           place in the chunk just behind its end-of-text token (1 to the chunk's tokens),
-                           ascending; raw little-endian int64, as token positions are everywhere here
+    chunk_000000.ends ...  the document index: for each document that ends in the shard, the place in the
+                           shard just after its end-of-text token (1 to the shard's tokens), ascending; raw
+                           little-endian int64
     meta.json              the keys below; written last, so a directory that has it is complete
-    val/                   only where documents were held out: these, as a corpus of their own
+    val/                   held-out documents, a corpus of their own
     .preparing/            only while a preparation runs: shards that are not yet part of the corpus
 
 Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_path, is_fast, dtype,
-eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens. Keys that tdstream adds
-and that other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder, num_documents,
-chunk_checksums (file name -> "sha256:..." of its bytes). Where there is a document index, also: doc_index
-({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (file name of the chunk -> documents
-that end in it) and doc_index_checksums (file name of the chunk -> "sha256:..." of its index). Where documents
-were held out, also: holdout ({"version": 1, "part": "train" or "val", and what was asked for}).
-Where documents were appended, also: appended (a list of {first_chunk, documents, source}). What a preparation
-has written also has made_from (name of what decided its documents -> a short hash of that; not of what was
-appended).
+eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens.
+
+Keys that tdstream adds and other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder,
+num_documents, chunk_checksums (shard -> "sha256:..." of its bytes). With a document index: doc_index
+({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (shard -> documents that end in it) and
+doc_index_checksums (shard -> "sha256:..." of its index). With held-out documents: holdout ({"version": 1,
+"part": "train" or "val", and the options}). With appended documents: appended (a list of {first_chunk,
+documents, source}). Of a preparation: made_from (option or input that decides the documents -> a short hash
+of it; appended documents are not in it).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tdstream.core.errors import CorpusError
 META_FILE = "meta.json"
 STAGING_DIR = ".preparing"
 HOLDOUT_VERSION = 1
-"""The version of the rule by which documents are held out; it rises when another one chooses others."""
+"""The version of the rule that holds documents out; it rises when the rule chooses other documents."""
 VAL_DIR = "val"
-"""Where the documents lie that were held out of a corpus, as a corpus of their own."""
+"""The directory of the held-out documents, a corpus of their own."""
 FORMAT_VERSION = 1
 DOC_INDEX: dict[str, Any] = {"version": 1, "suffix": ".ends", "dtype": "int64"}
-"""What meta.json says where each chunk has a document index. Other versions are as if there were none."""
+"""The entry of a corpus with a document index. Other versions count as none."""
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-"""The storage types, by the name that meta.json uses."""
+"""The storage types, by their names in meta.json."""
 
 
 def chunk_name(number: int) -> str:
@@ -57,7 +57,7 @@ def storage_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 65_536 else "uint32"
 
 
-class Shard(NamedTuple):  # a corpus has up to 10^5 of them, and a tuple is made much faster than a dataclass
+class Shard(NamedTuple):  # up to 10^5 in a corpus: a tuple is made much faster than a dataclass
     """One shard as meta.json lists it."""
 
     file: str
@@ -68,7 +68,7 @@ class Shard(NamedTuple):  # a corpus has up to 10^5 of them, and a tuple is made
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CorpusMeta:
-    """What meta.json says; keys that are missing in older corpora have their empty value."""
+    """The content of a meta.json; keys that older corpora lack have their empty value."""
 
     dtype: str
     chunks: tuple[Shard, ...]
@@ -78,28 +78,27 @@ class CorpusMeta:
     tokens_per_chunk: int = 0
     created_at_unix: int = 0
     format_version: int = 0
-    """0 for a corpus of the existing tool, which does not say."""
+    """0 for a corpus of the reference tool, which does not write it."""
     tokenizer_fingerprint: str = ""
     vocab_size: int = 0
     encoder: str = ""
-    """What turned text into ids: hf (the tokenizer itself), the name of a package, or several of these with
-    "+" between them where another one had to go on; "" where unknown."""
+    """The encoder: hf (the tokenizer itself), the name of a package, or several of these joined with "+"; ""
+    where unknown."""
     num_documents: int = -1
     """-1 where unknown."""
     chunk_checksums: dict[str, str] = field(default_factory=dict)
     doc_index: dict[str, Any] = field(default_factory=dict)
-    """`DOC_INDEX`, or empty where there is no index of document ends."""
+    """`DOC_INDEX`, or empty where there is no index."""
     chunk_documents: dict[str, int] = field(default_factory=dict)
-    """Chunk -> documents that end in it; of a corpus with an index."""
+    """Shard -> documents that end in it; of a corpus with an index."""
     doc_index_checksums: dict[str, str] = field(default_factory=dict)
-    """Chunk -> checksum of its index; of a corpus with an index."""
-
+    """Shard -> checksum of its index; of a corpus with an index."""
     holdout: dict[str, Any] = field(default_factory=dict)
-    """How documents were held out of the corpus, or it of another one; empty where none were."""
+    """How documents were held out of this corpus, or this corpus out of another; else empty."""
     appended: list[dict[str, Any]] = field(default_factory=list)
-    """For each time that documents were appended: first_chunk, documents, and a hash of their source."""
+    """For each append: first_chunk, documents, and a hash of their source."""
     made_from: dict[str, str] = field(default_factory=dict)
-    """Name of what decided the documents, but those appended later -> a hash of it; empty where unknown."""
+    """Option or input that decided the documents -> a hash of it; without appended ones; empty if unknown."""
 
     @property
     def total_tokens(self) -> int:
@@ -107,7 +106,7 @@ class CorpusMeta:
         return sum(chunk.tokens for chunk in self.chunks)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of meta.json, the keys of the existing format first."""
+        """Return the content of meta.json, the keys of the reference format first."""
         return {
             "created_at_unix": self.created_at_unix,
             "tokenizer_name_or_path": self.tokenizer_name_or_path,
@@ -134,15 +133,7 @@ _INDEX_KEYS = ("doc_index", "chunk_documents", "doc_index_checksums")
 
 
 def read_meta(path: Path) -> CorpusMeta:
-    """Read a meta.json.
-
-    Args:
-        path: The file.
-
-    Raises:
-        CorpusError: If it is not JSON, lacks a key that reading needs, contradicts itself, or was
-            written by a newer version of the format.
-    """
+    """Read a meta.json; raise CorpusError if it is damaged, contradicts itself, or has a newer format."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -153,7 +144,7 @@ def read_meta(path: Path) -> CorpusMeta:
         meta = _parse(content)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CorpusError(
-            f"{path} lacks or misstates what describes a corpus ({type(error).__name__}: {error}); expected "
+            f"{path} does not describe a corpus ({type(error).__name__}: {error}); expected "
             f'"dtype" and "chunks": [{{"file": ..., "tokens": ...}}]. Prepare the corpus again.'
         ) from None
     _check(path, content, meta)
@@ -186,16 +177,16 @@ def _check(path: Path, content: dict[str, Any], meta: CorpusMeta) -> None:
             f"Prepare the corpus again."
         )
     if len({chunk.file for chunk in meta.chunks}) < len(meta.chunks):
-        raise CorpusError(f"{path} lists a chunk twice; its tokens would be served twice. Prepare it again.")
+        raise CorpusError(f"{path} lists a shard twice; its tokens would be served twice. Prepare it again.")
     for chunk in meta.chunks:
         if chunk.tokens < 0 or not isinstance(chunk.file, str) or os.sep in chunk.file:
             raise CorpusError(
-                f"{path} lists a chunk {chunk.file!r} with {chunk.tokens:,} tokens, which cannot be."
+                f"{path} lists a shard {chunk.file!r} with {chunk.tokens:,} tokens, which is impossible."
             )
 
 
 def write_meta(path: Path, meta: CorpusMeta) -> None:
-    """Write a meta.json durably: temporary name, fsync, rename. Readers see the old file or the new one."""
+    """Write a meta.json durably; readers see the old file or the new one."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(meta.to_json(), file, indent=2)

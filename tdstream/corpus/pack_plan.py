@@ -1,14 +1,14 @@
-"""The rows of a corpus packed with whole documents: planned once, kept in files, and mapped.
+"""The plan of a corpus's packed rows: made once, kept in files, and mapped.
 
-A plan is a directory among the files made from a corpus (see `derived`)::
+A plan is a directory among the files derived from a corpus (see `derived`)::
 
     rows.i8       int64 [num_rows + 1]: the first piece of each row
     starts.i8     int64 [num_pieces]: where each piece begins in the stream of tokens
-    lengths.i4    int32 [num_pieces]: its tokens, as `packing.Packed` has them
-    plan.json     how many of each there are; written when all are there
+    lengths.i4    int32 [num_pieces]: its tokens, as in `packing.Packed`
+    plan.json     how many of each there are; written last
 
-Documents are packed in windows of as many neighbours, one after the other. After each window the files are
-made durable and progress.json says so; a process that dies leaves a directory that the next one goes on with.
+Documents are packed in windows of WINDOW_DOCUMENTS neighbours. After each window the files are made durable
+and progress.json is written; if a process dies, the next one resumes after its last window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tdstream.corpus.derived import places, taking_turns, whole_file, writable_place
+from tdstream.corpus.derived import find_writable_place, list_places, taking_turns, whole_file
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
 from tdstream.schedule.packing import VERSION, Packed, pack
@@ -36,7 +36,7 @@ from tdstream.schedule.packing import VERSION, Packed, pack
 logger = logging.getLogger(__name__)
 
 WINDOW_DOCUMENTS = 1 << 18
-"""Documents that may share rows; some 10 MB while they are packed."""
+"""Documents that may share rows; packing them takes some 10 MB."""
 _FILES: dict[str, np.dtype[Any]] = {
     "rows.i8": np.dtype("<i8"),
     "starts.i8": np.dtype("<i8"),
@@ -47,7 +47,7 @@ _DONE, _PROGRESS = "plan.json", "progress.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackOptions:
-    """What decides a plan, besides the documents."""
+    """The options that decide a plan."""
 
     seq_len: int
     documents: tuple[int, int]
@@ -56,7 +56,7 @@ class PackOptions:
     """Neighbouring documents that may share rows."""
 
     def windows(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the first document of each window from one on, and the one behind the last."""
+        """Yield (first, last) of each window from document `begin` of the part on."""
         first, last = self.documents
         for start in range(first + begin, last, self.window):
             yield start, min(start + self.window, last)
@@ -64,7 +64,7 @@ class PackOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How much of a plan there is."""
+    """How much of a plan is written."""
 
     documents: int = 0
     rows: int = 0
@@ -88,7 +88,7 @@ class PackPlan:
 
 
 def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
-    """Return a plan that is kept in memory, for documents that are."""
+    """Return a plan in memory, for documents in memory."""
     parts = [_packed(ends, window, options.seq_len) for window in options.windows(0)]
     rows = np.concatenate([[0], *(part.rows for part in parts)]).cumsum()
     starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
@@ -96,34 +96,25 @@ def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
     return PackPlan(rows, starts, lengths)
 
 
-def plan_of(directory: Path, ends: DocumentEnds, options: PackOptions) -> PackPlan:
-    """Return the plan of a corpus, made now if no process has made it before.
-
-    Args:
-        directory: The corpus.
-        ends: Where its documents end.
-        options: What else decides the plan.
-
-    Raises:
-        OutputError: If it can be kept nowhere.
-    """
+def find_pack_plan(directory: Path, ends: DocumentEnds, options: PackOptions) -> PackPlan:
+    """Return the plan of a corpus, made now if there is none; raise OutputError if it cannot be stored."""
     name = _name(ends, options)
-    found = next((plan for place in places(directory) if (plan := _opened(place / name))), None)
+    found = next((plan for place in list_places(directory) if (plan := _opened(place / name))), None)
     if found is not None:
         return found
-    place = writable_place(directory)
+    place = find_writable_place(directory)
     with taking_turns(place, name) as alone:
-        plan = _opened(place / name)  # another process may have made it meanwhile
+        plan = _opened(place / name)  # another process may have been quicker
         return plan or _made(place, name, ends, options, alone=alone)
 
 
 def _name(ends: DocumentEnds, options: PackOptions) -> str:
-    told = json.dumps([VERSION, ends.key, ends.identity(), ends.total_tokens, asdict(options)])
-    return f"pack-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    key = json.dumps([VERSION, ends.key, ends.identity(), ends.total_tokens, asdict(options)])
+    return f"pack-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def _opened(directory: Path) -> PackPlan | None:
-    """Return a finished plan; None if there is none, or its files are not what it says."""
+    """Return a finished plan; None if there is none, or its files have other sizes than it says."""
     try:
         whole = _sizes(directory) == _bytes(_Size(**json.loads((directory / _DONE).read_text())))
     except (OSError, ValueError, TypeError):
@@ -136,7 +127,7 @@ def _mapped(directory: Path) -> PackPlan:
 
 
 def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, alone: bool) -> PackPlan:
-    """Make a plan, on top of what a process that died has left, and give it its name."""
+    """Make a plan, resuming after a process that died, and give it its name."""
     target = place / name
     partial = place / (f"{name}.partial" if alone else f"{name}.{os.getpid()}.partial")
     partial.mkdir(exist_ok=True)
@@ -144,15 +135,15 @@ def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, a
     with whole_file(partial / _DONE) as file:
         file.write(json.dumps(asdict(size)).encode())
     (partial / _PROGRESS).unlink(missing_ok=True)
-    shutil.rmtree(target, ignore_errors=True)  # only one that is damaged
-    with suppress(OSError):  # where there are no locks, another one may be quicker
+    shutil.rmtree(target, ignore_errors=True)  # a damaged plan
+    with suppress(OSError):  # without locks, another process may be quicker
         partial.rename(target)
     shutil.rmtree(partial, ignore_errors=True)
     return _mapped(target)
 
 
 def _write(partial: Path, ends: DocumentEnds, options: PackOptions) -> _Size:
-    """Append the windows that are missing; return how much there is at the end."""
+    """Append the missing windows; return the size of the whole."""
     size, first = _resumed(partial), options.documents[0]
     logger.info("Packing documents into rows of %d tokens, in %s.", options.seq_len, partial)
     with tqdm(
@@ -187,7 +178,7 @@ def _append(partial: Path, packed: Packed, documents: int, size: _Size) -> _Size
 
 
 def _resumed(partial: Path) -> _Size:
-    """Return how much of a plan is safe, and cut off what is not."""
+    """Return how much of a plan is durable, and cut off the rest."""
     try:
         size = _Size(**json.loads((partial / _PROGRESS).read_text()))
         safe = all(there >= needed for there, needed in zip(_sizes(partial), _bytes(size), strict=True))

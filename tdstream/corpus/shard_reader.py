@@ -1,4 +1,4 @@
-"""Read ranges of tokens from memory-mapped shards, whose borders they may cross."""
+"""The shards of a corpus as one stream: in pieces from beginning to end, or mapped and read anywhere."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ from tdstream.corpus.mapped_array import map_array
 from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
-"""Bytes that are read at once; memory is a small multiple of it."""
+"""Bytes read at once; memory is a small multiple of it."""
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 
 def byte_pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes of a file, from its beginning to its end.
-
-    Args:
-        path: The file.
-        piece_bytes: Bytes of each piece but the last; rounded down to whole tokens of either type.
-    """
+    """Yield the bytes of a file in pieces, rounded down to whole tokens of either type."""
     whole = max(piece_bytes // 4, 1) * 4
     with path.open("rb", buffering=0) as file:
         while True:
@@ -39,19 +34,13 @@ def byte_pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[NDArray[
 
 
 def as_tokens(piece: NDArray[np.uint8], dtype: np.dtype[Any]) -> Tokens:
-    """Return the whole tokens of a piece; bytes of a last incomplete one are left out."""
+    """Return the whole tokens of a piece; the bytes of an incomplete last one are left out."""
     tokens: Tokens = piece[: len(piece) // dtype.itemsize * dtype.itemsize].view(dtype)
     return tokens
 
 
 class TokenFiles:
-    """The shards of a corpus as one stream of tokens; files are open only while they are read.
-
-    Args:
-        directory: The corpus directory.
-        dtype: The storage type.
-        chunks: The shards, in order.
-    """
+    """The shards of a corpus as one stream of tokens; files are open only while they are read."""
 
     def __init__(self, directory: Path, dtype: np.dtype[Any], chunks: Sequence[Shard]) -> None:
         self.directory = directory
@@ -65,18 +54,13 @@ class TokenFiles:
             for piece in byte_pieces(self.directory / chunk.file, piece_bytes):
                 yield as_tokens(piece, self.dtype)
 
-    def files_of(self, first: int, num_tokens: int) -> list[str]:
+    def find_files(self, first: int, num_tokens: int) -> list[str]:
         """Return the names of the shards that hold a range of tokens."""
         low, high = self._numbers(first, num_tokens)
         return [chunk.file for chunk in self.chunks[low:high]]
 
     def read(self, first: int, num_tokens: int) -> Tokens:
-        """Return a range of tokens, shape [num_tokens], which may lie in several shards.
-
-        Args:
-            first: Place of the first one in the stream.
-            num_tokens: How many.
-        """
+        """Return a range of tokens, shape [num_tokens], which may lie in several shards."""
         parts = []
         low, high = self._numbers(first, num_tokens)
         for number in range(low, high):
@@ -88,7 +72,7 @@ class TokenFiles:
         return joined
 
     def _numbers(self, first: int, num_tokens: int) -> tuple[int, int]:
-        """Return the first of the shards that hold a range, and the one behind the last."""
+        """Return the range of shards that hold a range of tokens."""
         if num_tokens < 1:
             return 0, 0
         low = int(np.searchsorted(self.offsets, first, side="right")) - 1
@@ -96,7 +80,7 @@ class TokenFiles:
 
 
 MAX_OPEN_MAPS = 128
-"""Each holds a file descriptor, of which a process may have only 1,024."""
+"""Each holds a file descriptor, and a process may have only 1,024 of them."""
 
 
 _MANY_ROWS = 32  # from so many on, looking for one shard that holds all costs less than it saves
@@ -107,11 +91,11 @@ class Mapped(NamedTuple):
 
     tokens: Tokens
     bytes: memoryview
-    """The same; a part of it, to be copied, costs a third of a part of an array."""
+    """The same; slicing it costs a third of slicing an array."""
 
 
 class OpenMaps(dict[int, Mapped]):
-    """The mapped shards of one reader; beyond MAX_OPEN_MAPS of all readers, the oldest is closed."""
+    """The mapped shards of one reader; of all readers, the MAX_OPEN_MAPS opened last stay open."""
 
     def add(self, shard: int, mapped: Mapped) -> None:
         """Keep a shard."""
@@ -121,15 +105,14 @@ class OpenMaps(dict[int, Mapped]):
             _close_oldest()
 
     def __reduce__(self) -> tuple[type[OpenMaps], tuple[()]]:
-        # Maps are opened per process: a pickled one is a copy of the whole shard.
-        return OpenMaps, ()
+        return OpenMaps, ()  # pickled, a map is a copy of the whole shard
 
 
 _opened: deque[tuple[weakref.ref[OpenMaps], int]] = deque()
 
 
 def _close_oldest() -> None:
-    """Forget what belongs to readers that are gone; if there is nothing, close the oldest map."""
+    """Forget the maps of readers that are gone; if there are none, close the oldest map."""
     living = [entry for entry in _opened if entry[0]() is not None]
     if len(living) == len(_opened):
         owner, shard = living.pop(0)
@@ -141,13 +124,9 @@ def _close_oldest() -> None:
 
 
 class ShardMaps:
-    """The shards of a corpus as one stream; each is mapped when it is first read, in each process.
+    """The shards of a corpus as one token stream; each is mapped at its first read, in each process.
 
-    Args:
-        directory: The corpus directory.
-        files: File names of the shards, in order.
-        offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
-        dtype: The storage type.
+    Offsets are int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
     """
 
     def __init__(
@@ -160,19 +139,15 @@ class ShardMaps:
         self._maps = OpenMaps()
 
     def find_shard(self, place: int) -> int:
-        """Return the number of the shard that holds the token at a place of the stream."""
+        """Return the shard that holds the token at a place of the stream."""
         return bisect_right(self.offsets, place) - 1
 
     def path(self, shard: int) -> Path:
-        """Return where a shard lies."""
+        """Return the path of a shard."""
         return self._directory / self._files[shard]
 
     def map(self, shard: int) -> Tokens:
-        """Return a shard's tokens as an array over the mapped file.
-
-        Raises:
-            CorpusError: If the shard has changed since the corpus was opened.
-        """
+        """Return a shard's tokens; raise CorpusError if it has changed since the corpus was opened."""
         return self._mapped(shard).tokens
 
     def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
@@ -213,14 +188,9 @@ class ShardMaps:
         return rows
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
-        """Return stretches of the stream, each an array [length] that may be part of a map.
-
-        Args:
-            starts: Their first tokens' places in the stream.
-            lengths: Their tokens.
-        """
+        """Return the tokens from each start, each an array [length] that may be part of a map."""
         found, offsets = [], self.offsets
-        first = after = 0  # of the shard that was read last: often the next stretch lies there, too
+        first = after = 0  # the last shard's range: often the next slice is there, too
         for start, length in zip(starts, lengths, strict=True):
             if not first <= start < after:
                 shard = bisect_right(offsets, start) - 1
@@ -232,7 +202,7 @@ class ShardMaps:
         return found
 
     def _pieces(self, start: int, length: int) -> list[Tokens]:
-        """Return tokens start, start + 1, ... of the stream from as many shards as it takes."""
+        """Return `length` tokens from a start, from as many shards as it takes."""
         parts = []
         while length:
             shard = bisect_right(self.offsets, start) - 1  # never one without tokens: there is no map of it
@@ -250,20 +220,9 @@ class ShardMaps:
             self._maps.add(shard, found)
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Maps are opened per process: a pickled memmap is a copy of the whole shard.
-        return {**self.__dict__, "_maps": OpenMaps()}
-
 
 class JoinedMaps(ShardMaps):
-    """The shards of corpora of one storage type.
-
-    Args:
-        corpora: Each corpus's shards.
-
-    Attributes:
-        firsts: Where in the stream each corpus begins.
-    """
+    """The shards of several corpora of one storage type, as one stream."""
 
     def __init__(self, corpora: Sequence[ShardMaps]) -> None:
         sizes = np.concatenate([np.diff(corpus.offsets) for corpus in corpora])
@@ -272,8 +231,9 @@ class JoinedMaps(ShardMaps):
         self._corpora = corpora
         self._shards: list[int] = np.cumsum([0, *(len(corpus.offsets) - 1 for corpus in corpora)]).tolist()
         self.firsts: list[int] = offsets[self._shards[:-1]].tolist()
+        """Where in the stream each corpus begins."""
 
     def path(self, shard: int) -> Path:
-        """Return where a shard lies."""
+        """Return the path of a shard."""
         corpus = bisect_right(self._shards, shard) - 1
         return self._corpora[corpus].path(shard - self._shards[corpus])

@@ -94,7 +94,7 @@ class SavedPipeline:
         if "mixture" not in self.nodes:
             return None
         seed = None if self.order.get("order") == "sequential" else self.order.get("seed")
-        return MixturePlan.of_state(self.nodes["mixture"], seed)
+        return MixturePlan.from_state(self.nodes["mixture"], seed)
 
     def _read_length(self) -> SameLength:
         if "samples" in self.reader:  # a part of the samples, or documents decide how many there are

@@ -163,11 +163,11 @@ class MixtureNode(ReadByPlanning):
         found = differences(self.name, {"version": saved.get("version")}, {"version": VERSION})
         for name, part in self.shared.items():
             found += differences(name, saved.get(name) or {}, part)
-        return [*found, *self._own.differences(MixturePlan.of_state(saved, self._own.seed))]
+        return [*found, *self._own.differences(MixturePlan.from_state(saved, self._own.seed))]
 
     def changes(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each source or weight of a saved mixture that is another here."""
-        return self.mixture_plan.changes(MixturePlan.of_state(saved, self._own.seed))
+        return self.mixture_plan.changes(MixturePlan.from_state(saved, self._own.seed))
 
     def after(
         self, saved: dict[str, Any], place: tuple[int, int], global_batch: int, *, wrap: bool
@@ -180,7 +180,7 @@ class MixtureNode(ReadByPlanning):
             global_batch: G, the samples of a step as it was saved.
             wrap: Whether an epoch's last incomplete global batch was filled.
         """
-        before, (epoch, position) = MixturePlan.of_state(saved, self._own.seed), place
+        before, (epoch, position) = MixturePlan.from_state(saved, self._own.seed), place
         samples = before.schedule.num_samples(epoch)
         if not global_batches(samples - position, global_batch, wrap=wrap):
             position = samples

@@ -15,9 +15,9 @@ from numpy.typing import DTypeLike
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
-from tdstream.corpus.derived import WindowCounts, counts_of
+from tdstream.corpus.derived import WindowCounts, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.corpus.document_index import corpus_ends, pad_id_of
+from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.corpus.mapped_array import check_size, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
@@ -105,18 +105,18 @@ class ShardSource(IdentityState):
 
     def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
         """Return how many windows documents first .. last - 1 have."""
-        return counts_of(self.directory, ends, cut, documents)
+        return find_window_counts(self.directory, ends, cut, documents)
 
     def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
         """Return which documents each packed row holds."""
-        from tdstream.corpus.pack_plan import plan_of  # noqa: PLC0415 - imports tqdm, for a bar
+        from tdstream.corpus.pack_plan import find_pack_plan  # noqa: PLC0415 - imports tqdm, for a bar
 
-        return plan_of(self.directory, ends, options)
+        return find_pack_plan(self.directory, ends, options)
 
     @property
     def pad_id(self) -> int:
         """The id at places without a token."""
-        return pad_id_of(self.directory)
+        return find_pad_id(self.directory)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""

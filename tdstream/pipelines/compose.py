@@ -86,7 +86,7 @@ def _make_reader(source: Source, spec: SampleSpec, view: View | None) -> ReaderN
 def _read_stream(
     source: Source, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
-    part = None if documents is None else ends.tokens_of(*documents)
+    part = None if documents is None else ends.token_range(*documents)
     reader = MemmapReader(source, seq_len=spec.seq_len, stride=spec.stride, part=part)
     return DocumentMarks(reader, ends) if spec.documents else reader
 

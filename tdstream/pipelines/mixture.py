@@ -8,7 +8,7 @@ from typing import Any
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
-from tdstream.schedule.mixture_schedule import STOPS, Weights, checked_weights, sized_weights
+from tdstream.schedule.mixture_schedule import STOPS, Weights, check_weights, find_size_weights
 
 
 class Mixture:
@@ -64,7 +64,7 @@ class Mixture:
         if weights == "tokens" or temperature is not None:
             weights = None
             temperature = 1 if temperature is None else temperature
-            sized_weights({"": 1}, temperature)
+            find_size_weights({"": 1}, temperature)
         elif isinstance(weights, str):
             raise ConfigError(f'weights must be a dict or "tokens", got {weights!r}.')
         self.temperature = temperature
@@ -73,7 +73,7 @@ class Mixture:
     def stages(self, sizes: Mapping[str, int]) -> list[tuple[int, Weights]]:
         """Return the stages, by the sources' sizes where those are the weights."""
         if self.temperature is not None:
-            return [(0, sized_weights(sizes, self.temperature))]
+            return [(0, find_size_weights(sizes, self.temperature))]
         return self._stages
 
     def _given(self, paired: Any, weights: Any, stages: Any) -> list[tuple[int, Weights]]:
@@ -94,7 +94,7 @@ class Mixture:
             return self._checked_stages(stages)
         if self.temperature is not None:
             return []
-        found = checked_weights(paired or weights, self.names)
+        found = check_weights(paired or weights, self.names)
         missing = [name for name in self.names if name not in found]
         if missing:
             raise ConfigError(f"{', '.join(missing)} has no weight; give it one, or leave it out.")
@@ -107,7 +107,7 @@ class Mixture:
         if not pairs or not stages:
             raise ConfigError(f"stages are pairs of a number of samples and weights, got {stages!r}.")
         found = [
-            (check_int("the start of a stage", start, at_least=0), checked_weights(weights, self.names))
+            (check_int("the start of a stage", start, at_least=0), check_weights(weights, self.names))
             for start, weights in stages
         ]
         starts = [start for start, _ in found]

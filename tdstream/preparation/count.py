@@ -25,7 +25,7 @@ from tdstream.preparation.identity import identity_of
 from tdstream.preparation.result import Counts, Observer
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.schedule.sample_spec import SampleSpec
-from tdstream.schedule.windows import DocumentCut, samples_of
+from tdstream.schedule.windows import DocumentCut, count_samples
 from tdstream.text.batches import TextSource
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.open import open_source
@@ -261,7 +261,7 @@ def count(
         found = count_text(asked, inputs, windows, directory, bar)
     counted, samples = found.counts, found.windows
     if windows is None and seq_len is not None:
-        samples = samples_of(counted.tokens, seq_len, stride)
+        samples = count_samples(counted.tokens, seq_len, stride)
     return TextCount(
         documents=counted.documents,
         tokens=counted.tokens,
@@ -330,4 +330,4 @@ def known_samples(
         return None
     if known is None or cut is not None:
         return None if known is None else known.windows
-    return samples_of(known.counts.tokens, seq_len, stride)
+    return count_samples(known.counts.tokens, seq_len, stride)

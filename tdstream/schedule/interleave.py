@@ -1,17 +1,19 @@
-"""Say which source stands at a place of an endless, even interleaving of sources, and how often it did.
+"""An endless, even interleaving of sources: the source at any place, and how often it came before.
 
-The interleaving is cut into periods of 1,000 places. Of its share of a period, say 123.4 places, a source
-has the whole part, 123, at the same places of every period, spread evenly. What is left over of all shares
-together is a whole number of *floating* places, of which a source has one in some periods and none in
-others, as a rotation says. So over M periods every source has its exact share, and any 1,000 consecutive
-places hold the rounded-down or the rounded-up share of it. (With some weights of many sources, a window may
-now and then hold one more, of a share whose left-over part is above 15/16: it is at most 1 + 1/16 off.)
+The interleaving is cut into periods of 1,000 places. Of its share of a period, say 123.4 places, a source has
+the whole part, 123, at the same places of every period, spread evenly. The fractions of all shares add up to
+a whole number of *floating* places; a source has one of them in some periods and none in others, as a
+rotation decides. So over M periods every source has its exact share, and any 1,000 consecutive places hold
+the rounded-down or rounded-up share of it. (With some weights of many sources, a window may hold one more, of
+a share whose fraction is above 15/16: it is at most 1 + 1/16 off.)
 
-Shuffled, two neighbours change places at random, anew in each period. For windows that begin or end between
-the two that is one place more or less of each, so they do it only where both have room: a source whose share
-is a whole number has it always, another while its floating place comes or goes.
+Shuffled, pairs of neighbours are exchanged at random, anew in each period. A window that begins or ends
+inside a pair then holds one place more or less of each, so a pair is exchanged only where both sources have
+room: always with a share that is a whole number, else while the source's floating place comes or goes.
 
-All of it is whole numbers: nothing is drawn or kept, any place is answered at once.
+    weights 3 and 1, a period of 8 instead of 1,000: shares 6 and 2, places 0 0 1 0 0 0 1 0 in every period
+
+All of it is whole numbers; nothing is drawn or kept, and any place is answered at once.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ Ints = NDArray[np.int64]
 PERIOD = 1000
 """Places of a period."""
 MAX_PERIODS = 2**16
-"""The most periods after which all shares have come out even; shares that would need more are rounded."""
+"""All shares are exact after so many periods at the most; those that would need more are rounded."""
 
 
-def shares(weights: Ints) -> tuple[int, Ints, bool]:
-    """Return (M, shares of M periods in places, whether they are exact); every source has at least one."""
+def find_shares(weights: Ints) -> tuple[int, Ints, bool]:
+    """Return (M, places of M periods by source, whether they are exact); every source has at least one."""
     total = int(weights.sum())
     common = int(np.gcd.reduce(weights))
     periods = total // gcd(total, PERIOD * common)
@@ -60,17 +62,17 @@ class Word(NamedTuple):
     sources: Ints
     """[PERIOD]; -1 - r at floating place r."""
     ranks: Ints
-    """[PERIOD]: how many places of its source come before; nothing of floating places."""
+    """[PERIOD]: places of its source before it; undefined at floating places."""
     floating: Ints
-    """[num_floating + 1]: where the floating places are, in order."""
+    """[num_floating + 1]: the floating places, in order, and PERIOD."""
     fixed: Ints
     """source * PERIOD + slot of all fixed places, sorted."""
     firsts: Ints
-    """[num_sources]: where in `fixed` each source begins."""
+    """[num_sources]: the first entry of each source in `fixed`."""
 
     @classmethod
-    def of(cls, counts: Ints, num_floating: int) -> Word:
-        """Spread sources, and the floating places as one more of them, evenly."""
+    def spread(cls, counts: Ints, num_floating: int) -> Word:
+        """Spread sources evenly, with the floating places as one more source."""
         counts = np.append(counts, num_floating)
         sources = np.repeat(np.arange(len(counts)), counts)
         firsts = np.cumsum(counts) - counts
@@ -84,35 +86,35 @@ class Word(NamedTuple):
         return cls(word[order], numbers[order], floating, fixed, firsts[:-1])
 
     def before(self, sources: Ints, slots: Ints) -> Ints:
-        """Return how many fixed places of sources come before slots."""
+        """Count the fixed places of sources before slots."""
         found: Ints = np.searchsorted(self.fixed, sources * PERIOD + slots) - self.firsts[sources]
         return found
 
 
 OfSources = Callable[[Ints, Ints], Ints]
-"""A number of periods and sources; their shapes broadcast."""
+"""Periods and sources -> numbers; shapes broadcast."""
 
 
 class Interleaving:
-    """Sources in proportion to whole-number weights.
+    """Sources in proportion to whole-number weights, int64 [num_sources], their sum below 2^36.
 
-    Args:
-        weights: Of each source, int64 [num_sources], their sum below 2^36; 0 leaves a source out.
+    Weight 0 leaves a source out. `key` draws the exchanges of neighbours, None makes none; `until` is the
+    place where this interleaving ends: the period that it cuts has no exchanges.
     """
 
     def __init__(self, weights: Ints) -> None:
-        self.num_periods, units, exact = shares(weights)
+        self.num_periods, units, exact = find_shares(weights)
         whole, rest = np.divmod(units, self.num_periods)
         self.counts: Ints = whole
         """Places in every period, by source."""
         self.rests: Ints = rest
-        """What is left over of a source's share, in parts of num_periods."""
+        """The fraction of a source's share, in parts of num_periods."""
         self._wanders = (rest == 0) & exact
         self._everyone = np.arange(len(weights))
         self._rotation = Rotation(rest, self.num_periods)
 
     def before(self, periods: Ints, sources: Ints) -> Ints:
-        """Return how many places sources have before the beginnings of periods; shapes broadcast."""
+        """Count the places of sources before the beginnings of periods; shapes broadcast."""
         turns, left = periods // self.num_periods, periods % self.num_periods
         count: Ints = periods * self.counts[sources] + turns * self.rests[sources]
         if self._rotation.num_points:
@@ -120,13 +122,7 @@ class Interleaving:
         return count
 
     def at(self, places: Ints, key: int | None = None, until: int | None = None) -> tuple[Ints, Ints]:
-        """Return the sources at places, and how many places each has before.
-
-        Args:
-            places: int64 [n], at least 0.
-            key: What the exchanges of neighbours are drawn with; None for none.
-            until: The place where this interleaving ends; the period that it cuts is left as it is.
-        """
+        """Return the sources at places [n], and how many places each has before."""
         word = self._word
         periods, slots = np.divmod(places, PERIOD)
         floats = self._tabled(self._floating_slots, periods, 1)
@@ -143,7 +139,7 @@ class Interleaving:
         return sources, ranks
 
     def counts_at(self, place: int, key: int | None = None, until: int | None = None) -> Ints:
-        """Return how many places each source has before a place, [num_sources]; arguments as `at`."""
+        """Count the places of each source before a place, [num_sources]."""
         period, slot = divmod(place, PERIOD)
         everyone, periods, slots = self._everyone, np.array(period), np.array(slot)
         counts, word = self.before(periods, everyone), self._word
@@ -152,31 +148,26 @@ class Interleaving:
         if slot % 2 and key is not None and (until is None or period < until // PERIOD):
             last = np.array([slot - 1])
             origin = int(self._origins(np.array([period]), last, self._floating_slots, key, until)[0])
-            if origin == slot:  # a pair that is exchanged, and cut
+            if origin == slot:  # an exchanged pair that the place divides
                 counts[word.sources[slot]] += 1
                 counts[word.sources[slot - 1]] -= 1
         return counts
 
     def first(self, needs: Ints) -> int:
-        """Return the number of places after which the first source has had the places that it needs.
+        """Return after how many places the first source has as many as it needs; 2^62 at the most.
 
-        Args:
-            needs: Of each source, [num_sources]; 0 of those that do not count. Nothing is exchanged. Where
-                it takes more than 2^62 places, that is returned.
+        Needs are [num_sources], 0 for sources that do not count. Exchanges are ignored.
         """
         return int(self._ends(needs, np.min, np.any).min())
 
     def last(self, needs: Ints) -> int:
-        """Return the number of places after which all sources have had what they need; as `first`."""
+        """Return after how many places all sources have as many as they need; as `first`."""
         return int(self._ends(needs, np.max, np.all).max())
 
     def _ends(self, needs: Ints, one: Callable[[Any], Any], enough: Callable[[Any], Any]) -> Ints:
-        """Return after how many places sources have what they need, of those that get there in one period.
+        """Return after how many places sources have what they need, for those in the decisive period.
 
-        Args:
-            needs: As `first`.
-            one: Picks the source whose period it is, from when sources get there.
-            enough: Says, of whether each is there, whether that one is.
+        The period is that in which `one` source (np.min, np.max) gets there, or `enough` (np.any, np.all).
         """
         sources = np.flatnonzero(needs)
         needs, counts = needs[sources], dict[int, Ints]()
@@ -197,21 +188,18 @@ class Interleaving:
         return period * PERIOD + slots + 1
 
     def _slots(self, period: int, sources: Ints, ranks: Ints) -> Ints:
-        """Return the slots of sources in a period: of each the one with so many of its slots before."""
+        """Return the slot of each source in a period that has `ranks` of its slots before."""
         word, floating = self._word, self._floating_slots(np.array(period), sources)
-        fixed = word.before(sources, floating)  # how many come before the floating one
+        fixed = word.before(sources, floating)  # before the floating one
         places = word.firsts[sources] + ranks - (ranks > fixed)
         found = word.fixed.take(places, mode="clip") - sources * PERIOD
         slots: Ints = np.where(ranks == fixed, floating, found)
         return slots
 
     def _tabled(self, count: OfSources, periods: Ints, margin: int = 0) -> OfSources:
-        """Return a function of periods and sources; where periods are close together, it looks up a table.
+        """Return a function that looks its numbers up in a table, if these periods are close together.
 
-        Args:
-            count: The function.
-            periods: What it will be asked for.
-            margin: And how many periods before and behind them.
+        It answers for `margin` periods before and after them, too.
         """
         if not periods.size:
             return count
@@ -229,7 +217,7 @@ class Interleaving:
     def _origins(
         self, periods: Ints, slots: Ints, floats: OfSources, key: int | None, until: int | None
     ) -> Ints:
-        """Return the slots whose source stands at slots: their own, or where exchanged their neighbour's."""
+        """Return the slots whose source stands at slots: their own, or in an exchanged pair the other one."""
         if key is None:
             return slots
         pairs = slots >> 1
@@ -251,7 +239,7 @@ class Interleaving:
         return unlike
 
     def _have_room(self, periods: Ints, slots: Ints, floats: OfSources) -> NDArray[np.bool_]:
-        """Return whether pairs of neighbours that begin at even slots can change places."""
+        """Return whether pairs of neighbours that begin at even slots can be exchanged."""
         first, second = self._word.sources[slots], self._word.sources[slots + 1]
         goes, comes = self._wanders[first], self._wanders[second]
         if self._rotation.num_points:
@@ -264,11 +252,11 @@ class Interleaving:
 
     @cached_property
     def _word(self) -> Word:
-        return Word.of(self.counts, self._rotation.num_points)
+        return Word.spread(self.counts, self._rotation.num_points)
 
 
 def _smallest(suffices: Callable[[int], bool], guess: int) -> int:
-    """Return the smallest number of at least 0 that suffices, as all above it do; it is near a guess."""
+    """Return the smallest number from 0 on that suffices, searched from a guess; all above suffice too."""
     low, high, step = guess - 1, guess, 1
     while low >= 0 and suffices(low):
         low, high, step = max(low - step, -1), low, 2 * step
@@ -283,8 +271,8 @@ def _smallest(suffices: Callable[[int], bool], guess: int) -> int:
 def _around(
     floats: OfSources, periods: Ints, slots: Ints, sources: Ints
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether sources have a floating place among the PERIOD places from a slot on, and before it."""
+    """Return whether sources have a floating place in the PERIOD places from a slot on, and before it."""
     before, now, after = (floats(periods + step, sources) for step in (-1, 0, 1))
-    behind = (now > slots) & (now < PERIOD)
-    has, had = behind | (after < slots), ((before > slots) & (before < PERIOD)) | (now < slots)
+    later = (now > slots) & (now < PERIOD)
+    has, had = later | (after < slots), ((before > slots) & (before < PERIOD)) | (now < slots)
     return has, had

@@ -1,6 +1,6 @@
-"""What a mixture's state tells: its sources, and the weights that they had, have and will have.
+"""The sources of a mixture and their weights over the whole run, as a state holds them.
 
-This is enough to say where every sample of the run comes from, without opening a source.
+They decide the source of every sample of the run without opening one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tdstream.schedule.mixture_schedule import STOPS, Ints, Schedule, Stage, Wei
 
 
 class PlanEntry(NamedTuple):
-    """A source, in this run or an earlier part of it."""
+    """A source of this run, now or earlier."""
 
     name: str
     samples: int
-    """N, samples that it has."""
+    """N, its samples."""
     fingerprint: str
-    """A digest of what it holds and how it is cut."""
+    """A digest of its content and cut."""
     max_epochs: int
-    """How often an epoch of the mixture may take it whole; 0 where that is not said."""
+    """How often an epoch of the mixture may take it whole; 0 for no limit of its own."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class MixturePlan:
     """A mixture's sources and stages, and the order that follows from them."""
 
     entries: tuple[PlanEntry, ...]
-    """By name, so that the order does not depend on how, and when, a mixture was put down."""
+    """Sorted by name, so that the order does not depend on how the mixture was written."""
     stages: tuple[tuple[int, Weights], ...]
     """(samples of the run before it, weights), the first at 0."""
     stop: str
     seed: int | None
-    """For another order in every period; None keeps one order."""
+    """Draws another order for every period; None keeps one order."""
     has_parts: bool = False
-    """Whether sources are, or were, parts of corpora: the state does not tell where their samples begin."""
+    """Whether sources are, or were, parts of corpora; the state does not hold where their samples begin."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -61,7 +61,7 @@ class MixturePlan:
         )
 
     def own_places(self, sources: Ints, numbers: Ints) -> tuple[Ints, Ints]:
-        """Return the own epochs and positions of samples, by their sources and numbers in the run."""
+        """Return the sources' own epochs and positions of samples, by sources and numbers in the run."""
         own_epochs, own_positions = np.divmod(numbers, self.schedule.sizes[sources])
         return own_epochs, own_positions
 
@@ -77,12 +77,8 @@ class MixturePlan:
         }
 
     @classmethod
-    def of_state(cls, state: dict[str, Any], seed: int | None) -> MixturePlan:
-        """Return what a state tells.
-
-        Raises:
-            StateError: If it was cut or changed.
-        """
+    def from_state(cls, state: dict[str, Any], seed: int | None) -> MixturePlan:
+        """Return the plan in a state; raise StateError if it was cut or changed."""
         try:
             entries = tuple(PlanEntry(*entry) for entry in state["sources"])
             stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
@@ -95,15 +91,15 @@ class MixturePlan:
 
     def weights_at(self, sample: int) -> Weights:
         """Return the weights at a sample of the run."""
-        return dict(self.stages)[self.start_of(sample)]
+        return dict(self.stages)[self.find_stage_start(sample)]
 
-    def start_of(self, sample: int) -> int:
-        """Return the start of the stage in which a sample of the run is."""
+    def find_stage_start(self, sample: int) -> int:
+        """Return the start of the stage of a sample of the run."""
         return max(start for start, _ in self.stages if start <= sample)
 
     def after(self, saved: MixturePlan, sample: int) -> MixturePlan:
-        """Return a plan that is the saved one up to a sample of the run, and this one from there on."""
-        known = {entry.name: entry for entry in (*saved.entries, *self.entries)}  # what lies here counts
+        """Return the saved plan up to a sample of the run, continued by this one."""
+        known = {entry.name: entry for entry in (*saved.entries, *self.entries)}  # this run's entries win
         entries = tuple(sorted(known.values()))
         kept = [stage for stage in saved.stages if stage[0] < sample]
         names, weights = [entry.name for entry in entries], self.weights_at(sample)
@@ -114,7 +110,7 @@ class MixturePlan:
         return MixturePlan(entries, (*kept, *later), self.stop, self.seed, has_parts)
 
     def differences(self, saved: MixturePlan) -> list[str]:
-        """Return a phrase for each way in which a saved mixture cannot become this one."""
+        """Return a phrase for each way in which a saved mixture cannot continue as this one."""
         found = [] if saved.stop == self.stop else [f"mixture.stop was {saved.stop!r}, is {self.stop!r}"]
         entries = {entry.name: entry for entry in self.entries}
         for was in saved.entries:
@@ -130,7 +126,7 @@ class MixturePlan:
         return found
 
     def changes(self, saved: MixturePlan) -> list[str]:
-        """Return a phrase for each way in which sources or weights are others than saved."""
+        """Return a phrase for each source or weight that differs from the saved ones."""
         before, now = set(saved.names), set(self.names)
         found = [f"source {name} was added" for name in sorted(now - before)]
         found += [f"source {name} is missing" for name in sorted(before - now)]

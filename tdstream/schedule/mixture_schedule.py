@@ -1,12 +1,13 @@
-"""Say which sample of which source stands at a position of a mixture's epoch: arithmetic, nothing is read.
+"""The order of a mixture: the sample at any position of any epoch, by arithmetic; nothing is read.
 
-The samples of a run are numbered over all its epochs. A *stage* is a stretch of them with the same weights.
-A *segment* is a stretch of an epoch in which the same sources are mixed with the same weights: one
-interleaving. It ends where the stage does, where a source leaves, or with the epoch. Epochs that lie in one
-stage are all alike, so that any epoch is found without going through those before it.
+The samples of a run are numbered over all its epochs. A *stage* is a stretch of them with the same weights. A
+*segment* is a stretch of an epoch in which the same sources are mixed with the same weights: one
+interleaving. It ends where the stage does, where a source leaves, or with the epoch. Epochs inside one stage
+are all alike, so that any epoch is found without going through those before it.
 
-Of each source, the samples that it has given to the run are numbered on and on, over stages and epochs:
-number u of a source with N samples is its own position u mod N in its own epoch u div N.
+The samples that a source has given to the run are numbered over stages and epochs: number u of a source with
+N samples is its own position u mod N in its own epoch u div N. Of a source with 10 samples, number 23 is
+position 3 of its epoch 2.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from tdstream.schedule.interleave import Interleaving
 Ints = NDArray[np.int64]
 
 STOPS = ("first", "all", "drop")
-"""What ends an epoch: the first source that is used up; that all are; that all are, and left one by one."""
+"""An epoch ends with the first source that is used up, or when all are; "drop" lets them leave one by one."""
 
-_KEPT = 4  # interleavings that are kept ready; others are made anew
+_KEPT = 4  # interleavings kept ready; others are made again
 
 
 class Stage(NamedTuple):
@@ -67,15 +68,10 @@ class _Run(NamedTuple):
 
 
 class Schedule:
-    """A mixture's order, from the sizes of its sources and its stages.
+    """A mixture's order, from the samples of its sources and its stages, the first of which begins at 0.
 
-    Args:
-        sizes: Samples of each source.
-        stages: The first begins at 0; starts rise.
-        stop: When an epoch ends, one of STOPS.
-        max_epochs: How often an epoch may take a source whole; None where that is not said: once with
-            "first" and "drop", without end with "all".
-        seed: For another order in every period; None keeps one order.
+    `stop` is one of STOPS. `max_epochs` is how often an epoch may take a source whole; None means once with
+    "first" and "drop", and no limit with "all". `seed` draws another order for every period; None keeps one.
     """
 
     def __init__(
@@ -100,15 +96,15 @@ class Schedule:
         return self._run(epoch).epoch.length
 
     def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one that may have another length; None if none has."""
+        """Return the first epoch after this one whose length may differ; None if none has."""
         run = self._run(epoch)
         return None if run.alike is None else run.first + run.alike
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first that fills an epoch's incomplete last batch.
+        """Return the position whose sample is the first to fill an epoch's incomplete last batch.
 
-        The epoch's beginning; or, where a source left the mixture in the epoch's course, the place where the
-        last one left: from there on all samples are of sources that there are at the end.
+        It is the epoch's beginning; or, where stages took sources out during the epoch, the place where the
+        last one left: from there on, all samples are of sources that are still in the mixture.
         """
         base, last = self.base(epoch), self.base(epoch) + self.num_samples(epoch) - 1
         absent, found = self._weights_at(last) == 0, last
@@ -145,14 +141,14 @@ class Schedule:
         return sources, counts + segment.used[sources]
 
     def used(self, epoch: int, position: int) -> Ints:
-        """Return the samples that each source has given to the run before a position of an epoch."""
+        """Count the samples of each source in the run before a position of an epoch, [num_sources]."""
         run = self._run(epoch)
         number = max(int(np.searchsorted(run.epoch.starts, position, side="left")) - 1, 0)
         used: Ints = self._used_in(epoch, number, run.epoch.segments[number], position)
         return used + self._used_before(run, epoch)
 
     def _used_in(self, epoch: int, number: int, segment: _Segment, position: int) -> Ints:
-        """Return the samples of each source in an epoch before a position in a segment, or at its end."""
+        """Count the samples of each source in an epoch before a position of a segment, its end included."""
         options = self._key(epoch, number), segment.until - segment.start
         return segment.used + self._interleaving(segment).counts_at(position - segment.start, *options)
 
@@ -166,13 +162,13 @@ class Schedule:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def _run(self, epoch: int) -> _Run:
-        """Return the run of an epoch; runs are worked out as they are needed."""
+        """Return the run that an epoch is in; runs are worked out when they are needed."""
         while not self._runs or not _reaches(self._runs[-1], epoch):
             self._runs.append(self._next_run())
         firsts = [run.first for run in self._runs]
         run = self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
         if run.base + (epoch - run.first + 1) * run.epoch.length > LARGEST:
-            raise ConfigError(f"epoch {epoch:,} of a mixture would end behind 2^62 samples; choose another.")
+            raise ConfigError(f"epoch {epoch:,} of a mixture would end after 2^62 samples; choose another.")
         return run
 
     def _next_run(self) -> _Run:
@@ -204,11 +200,11 @@ class Schedule:
         return _Epoch(position, used, segments, np.array([segment.start for segment in segments]))
 
     def _left(self, sample: int, used: Ints) -> Ints:
-        """Return the weights at a sample of the run, of the sources that are not used up."""
+        """Return the weights at a sample of the run; 0 of sources that are used up."""
         return np.where(used < self._limits, self._weights_at(sample), 0)
 
     def _is_over(self, sample: int, used: Ints) -> bool:
-        """Whether an epoch ends before a sample of the run: by the stage until there, or by the next one."""
+        """Return whether an epoch ends before a sample of the run, by the stage before it or after it."""
         for at in (sample - 1, sample):
             done = used >= (self.sizes if self.stop == "all" else self._limits)
             present = done[self._weights_at(at) > 0]
@@ -243,42 +239,34 @@ def _reaches(run: _Run, epoch: int) -> bool:
 
 
 Weights = dict[str, float]
-"""By source; a source that is not named is not in the mixture."""
+"""By source; sources that are not named are not in the mixture."""
 
 _MOST = 2**35  # so that products of sums with a million samples fit into 64 bits
-_SIMPLE = 1000  # denominators up to which a rounded number is taken for a fraction: 0.333333 for 1/3
+_SIMPLE = 1000  # a rounded number stands for a fraction with a denominator up to this: 0.333333 for 1/3
 
 
-def checked_weights(weights: Mapping[str, Any], names: Sequence[str]) -> Weights:
-    """Return weights as numbers of six digits.
-
-    Args:
-        weights: By source.
-        names: The sources that there are.
-
-    Raises:
-        ConfigError: If one is not above 0, or of no source, or there is none.
-    """
+def check_weights(weights: Mapping[str, Any], names: Sequence[str]) -> Weights:
+    """Return weights rounded to six digits; raise ConfigError unless they are numbers above 0 of sources."""
     if not isinstance(weights, Mapping) or not weights:
         raise ConfigError(f'weights are a dict such as {{"{names[0]}": 0.7}}, got {weights!r}.')
     unknown = sorted(set(map(str, weights)) - set(names))
     if unknown:
         raise ConfigError(
-            f"weights name {', '.join(unknown)}, which are no sources; there are {', '.join(names[:20])}."
+            f"weights name {', '.join(unknown)}, which are not sources; sources are {', '.join(names[:20])}."
         )
-    return {name: _checked(name, weight) for name, weight in weights.items()}
+    return {name: _check_weight(name, weight) for name, weight in weights.items()}
 
 
-def _checked(name: str, weight: Any) -> float:
+def _check_weight(name: str, weight: Any) -> float:
     if not _is_number(weight) or not _is_finite(weight) or weight <= 0:
         raise ConfigError(
             f"the weight of {name} must be a number above 0, got {weight!r}. "
             f"To take a source out of the mixture, leave it out."
         )
-    return short(weight)
+    return _round(weight)
 
 
-def short(weight: Any) -> float:
+def _round(weight: Any) -> float:
     """Return a weight rounded to six digits; a whole one as an int."""
     rounded = float(f"{float(weight):.6g}")
     return int(rounded) if rounded.is_integer() and rounded < 2**53 else rounded
@@ -295,23 +283,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def sized_weights(sizes: Mapping[str, int], temperature: float) -> Weights:
-    """Return weights in proportion to size ** (1 / temperature).
-
-    Raises:
-        ConfigError: If the temperature is not above 0.
-    """
+def find_size_weights(sizes: Mapping[str, int], temperature: float) -> Weights:
+    """Return weights in proportion to size ** (1 / temperature); the temperature is above 0."""
     if not _is_number(temperature) or not temperature > 0:
         raise ConfigError(f"temperature must be a number above 0, got {temperature!r}.")
     largest = max(sizes.values())
     if temperature == 1:
-        return {name: short(size) for name, size in sizes.items()}
-    # Not below what six digits and whole numbers can tell from nothing.
-    return {name: short(max((size / largest) ** (1 / temperature), 1e-9)) for name, size in sizes.items()}
+        return {name: _round(size) for name, size in sizes.items()}
+    # At least 1e-9, so that no weight is rounded to 0.
+    return {name: _round(max((size / largest) ** (1 / temperature), 1e-9)) for name, size in sizes.items()}
 
 
 def whole_weights(weights: Weights, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return weights in proportion as whole numbers, [len(names)], their sum below 2^36; 0 of others."""
+    """Return weights as whole numbers in the same proportion, their sum below 2^36; 0 of others.
+
+    {"a": 0.333333, "b": 0.666667} of names a, b, c is [1, 2, 0].
+    """
     fractions = {name: _fraction(weight) for name, weight in weights.items()}
     total = sum(fractions.values())
     shares = {name: fraction / total for name, fraction in fractions.items()}
@@ -328,7 +315,7 @@ def whole_weights(weights: Weights, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _fraction(weight: float) -> Fraction:
-    """Return a weight of six digits as a fraction, a simple one if it is as near as that."""
+    """Return a weight of six digits as a fraction: a simple one, if it rounds to the same."""
     exact = Fraction(repr(weight))
     simple = exact.limit_denominator(_SIMPLE)
     return simple if abs(simple - exact) <= exact / 500_000 else exact

@@ -1,4 +1,4 @@
-"""Say which sample stands at a position of an epoch: order(seed, epoch, position) -> index, a bijection.
+"""Orders of an epoch's samples: order(seed, epoch, position) -> index, a bijection computed on demand.
 
 "feistel", version 1, is a keyed bijection on [0, N) that needs no memory and answers any position at once.
 [0, N) lies in a rectangle of left x right cells, as square as can be (left = ceil(sqrt(N))). A position is
@@ -6,9 +6,12 @@ split into its cell's coordinates; eight rounds add to one coordinate a hash of 
 outside [0, N) goes through the rounds again until it is inside ("cycle walking"). The rectangle has fewer
 than sqrt(N) cells too many, so walking is rare.
 
-"block", version 1, is the same arithmetic on two levels, for storage that hates random reads: the corpus is
-cut into blocks of K neighbouring samples (the last one has up to 2 K - 1), the blocks are permuted, and the
-samples inside each. A window of W K positions touches at most W + 1 stored blocks.
+    N = 10: 4 x 3 cells. Position 7 is row 2, column 1; the rounds may move it to row 3, column 2, place 11,
+    which is outside; once more to row 0, column 2: index 2.
+
+"block", version 1, is the same arithmetic on two levels, for storage that is slow at random reads: the corpus
+is cut into blocks of K neighbouring samples (the last one has up to 2 K - 1), the blocks are permuted, and
+the samples inside each. A window of W K positions touches at most W + 1 stored blocks.
 
 References:
     M. Luby, C. Rackoff: How to construct pseudorandom permutations from pseudorandom functions (1988).
@@ -27,11 +30,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+Ints = NDArray[np.int64]
+
+Order = Callable[[Ints], Ints]
 """Positions of one epoch -> indices, both int64 and of any one shape."""
 
 ORDER_VERSIONS = {"feistel": 1, "block": 1, "numpy": 1, "sequential": 1}
-"""A version rises when an order's values change; a state names the one that it was served with."""
+"""A version rises when an order's values change; states name the version they were made with."""
 MAX_SAMPLES = 2**48
 """The round function reduces 40 bits of hash to a coordinate of at most 24 bits."""
 
@@ -52,21 +57,9 @@ def splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samples: int = 1024) -> Order:
-    """Return one epoch's order.
+    """Return one epoch's order, by its name.
 
-    Args:
-        name: "feistel", "block", "numpy" or "sequential".
-        num_samples: N, the samples of the epoch.
-        seed: The run's seed, any integer of at least 0.
-        epoch: The epoch, at least 0.
-        block_samples: K, for "block".
-
-    Returns:
-        A function from positions to indices, both int64 in [0, N), any shape. "feistel" costs no memory;
-        "numpy" builds the whole permutation, 8 N bytes.
-
-    Raises:
-        ValueError: If there is no such order.
+    "feistel" and "block" need no memory; "numpy" holds 8 bytes for each of the N samples.
     """
     if name == "sequential":
         return _sequential
@@ -79,30 +72,34 @@ def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samp
     raise ValueError(f'order must be "feistel", "block", "numpy" or "sequential", got {name!r}.')
 
 
-def _sequential(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sequential(positions: Ints) -> Ints:
     return positions
 
 
 def numpy_order(num_samples: int, seed: int, epoch: int) -> Order:
     """Return the order of the reference loader: default_rng(seed + epoch * 1000003).permutation(N)."""
-    permutation: NDArray[np.int64] = np.random.default_rng(seed + epoch * 1_000_003).permutation(num_samples)
+    permutation: Ints = np.random.default_rng(seed + epoch * 1_000_003).permutation(num_samples)
     return permutation.__getitem__
 
 
 def feistel_order(num_samples: int, seed: int, epoch: int) -> Order:
-    """Return the order "feistel" that this module's docstring describes; N up to 2^48."""
+    """Return the order "feistel" of this module's docstring; N up to 2^48."""
     if not 0 < num_samples <= MAX_SAMPLES:
         raise ValueError(f"the feistel order takes 1 to 2^48 samples, got {num_samples:,}.")
-    keys, cells = round_keys("feistel", seed, epoch), Cells.of(num_samples)
+    keys, cells = round_keys("feistel", seed, epoch), Cells.most_square(num_samples)
 
-    def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def permuted(positions: Ints) -> Ints:
         return walk(positions.astype(np.uint64), cells, keys).astype(np.int64)
 
     return _in_pieces(permuted)
 
 
 def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> Order:
-    """Return the order "block" that this module's docstring describes; K = block_samples, at least 1."""
+    """Return the order "block" of this module's docstring; K = block_samples, at least 1.
+
+    With N = 23 and K = 4 there are 4 full blocks and one of 7 (samples 16 to 22), which may begin at
+    position 0, 4, 8, 12 or 16.
+    """
     if not 0 < num_samples <= MAX_SAMPLES or block_samples < 1:
         raise ValueError(f"a block order takes 1 to 2^48 samples in blocks, got {num_samples:,}.")
     full = max(num_samples // block_samples, 1) - 1  # blocks of exactly K samples; one more has all the rest
@@ -110,15 +107,15 @@ def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> 
     keys = round_keys("block", seed, epoch)
     blocks = feistel_order(full, seed, epoch) if full else _sequential
     first = int(keys[-1] % np.uint64(full + 1)) * block_samples  # the position where the longer block begins
-    in_block, in_last = Cells.of(block_samples), Cells.of(rest)
+    in_block, in_last = Cells.most_square(block_samples), Cells.most_square(rest)
 
-    def in_full(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def in_full(places: Ints) -> Ints:
         block = blocks(places // block_samples)
         salt = splitmix64(block.astype(np.uint64) + np.uint64(1))
         inner = walk((places % block_samples).astype(np.uint64), in_block, keys, salt)
         return block * block_samples + inner.astype(np.int64)
 
-    def permuted(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def permuted(positions: Ints) -> Ints:
         in_rest = (positions >= first) & (positions < first + rest)
         places = np.where(positions < first, positions, positions - rest)  # among the full blocks' samples
         indices = np.empty(positions.shape, np.int64)
@@ -136,16 +133,16 @@ def round_keys(name: str, seed: int, epoch: int) -> NDArray[np.uint64]:
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
-def uniform_32(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.int64]:
+def uniform_32(numbers: NDArray[np.uint64], key: np.uint64) -> Ints:
     """Return a number in [0, 2^32) for each number [n], as good as drawn at random; one key, one drawing."""
-    drawn: NDArray[np.int64] = (splitmix64(splitmix64(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
+    drawn: Ints = (splitmix64(splitmix64(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
     return drawn
 
 
 def _in_pieces(order: Order) -> Order:
-    """Apply an order of flat arrays to arrays of any shape, in pieces that stay in the processor's cache."""
+    """Apply an order to arrays of any shape, in pieces that fit into the processor's cache."""
 
-    def whole(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def whole(positions: Ints) -> Ints:
         flat = positions.ravel()
         indices = np.empty(flat.shape, np.int64)
         for first in range(0, flat.size, _PIECE):
@@ -156,19 +153,19 @@ def _in_pieces(order: Order) -> Order:
 
 
 class Cells(NamedTuple):
-    """[0, size), and the rectangle that it lies in: numbers, or for each place that is permuted its own."""
+    """[0, size) and its rectangle: numbers, or arrays with an entry for each place."""
 
     size: np.uint64 | NDArray[np.uint64]
     left: np.uint64 | NDArray[np.uint64]
     right: np.uint64 | NDArray[np.uint64]
 
     @classmethod
-    def of(cls, size: int) -> Cells:
-        """Return [0, size) in the rectangle that is as square as can be."""
+    def most_square(cls, size: int) -> Cells:
+        """Return [0, size) in its most square rectangle."""
         left = math.isqrt(size - 1) + 1
         return cls(np.uint64(size), np.uint64(left), np.uint64(-(-size // left)))
 
-    def some(self, places: NDArray[np.int64]) -> Cells:
+    def some(self, places: Ints) -> Cells:
         """Return those of some places."""
         if isinstance(self.size, np.uint64):
             return self
@@ -178,13 +175,9 @@ class Cells(NamedTuple):
 def walk(
     places: NDArray[np.uint64], cells: Cells, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None = None
 ) -> NDArray[np.uint64]:
-    """Permute places of [0, size): apply the rounds, and again to those that left it, until none has.
+    """Permute places of [0, size), uint64 [n]: apply the rounds until all are inside.
 
-    Args:
-        places: uint64 [n].
-        cells: What they lie in.
-        keys: The eight round keys, [8], or of each place its own, [8, n].
-        salt: For each place, what makes its permutation another one, uint64 [n].
+    Keys are [8], or [8, n] with a column for each place; a salt [n] selects another permutation for each.
     """
     places = _rounds(places, cells, keys, salt)
     outside = np.flatnonzero(places >= cells.size)
@@ -225,35 +218,26 @@ def _add(
     target -= size * (target >= size)
 
 
-# Say which samples stand at positions of several sources' epochs at once, each in its own order.
-#
-# What `order.feistel_order` says source by source. Small arrays cost numpy far more per entry than large
-# ones, and a mixture asks each of its sources for few.
-
-Ints = NDArray[np.int64]
-
 _NEAR = 64  # epochs whose keys are made rather than the numbers sorted, which costs as much
 
 
 class JointOrder:
-    """The orders "feistel" of sources with one seed.
+    """The orders "feistel" of several sources with one seed, for samples of all of them at once.
 
-    Args:
-        sizes: Samples of each source, 1 to 2^48.
-        seed: The run's seed.
+    A mixture asks each of its sources for few samples, and small arrays cost numpy far more per entry.
     """
 
     def __init__(self, sizes: Sequence[int], seed: int) -> None:
         self._seed = seed
-        self._cells = Cells(*np.array([Cells.of(size) for size in sizes], np.uint64).T.copy())
+        self._cells = Cells(*np.array([Cells.most_square(size) for size in sizes], np.uint64).T.copy())
 
     def indices(self, sources: Ints, epochs: Ints, positions: Ints) -> Ints:
-        """Return the indices of samples, by their source, its own epoch and the position in it; all [n]."""
+        """Return the indices of samples by their source, its own epoch and the position in it, all [n]."""
         places, cells = positions.astype(np.uint64), self._cells.some(sources)
         return walk(places, cells, self._keys(epochs)).astype(np.int64)
 
     def _keys(self, epochs: Ints) -> NDArray[np.uint64]:
-        """Return the round keys of epochs [n], [8, n], or [8] where all are the same."""
+        """Return the round keys of epochs [n]: [8, n], or [8] where all epochs are one."""
         first, last = int(epochs.min()), int(epochs.max())
         if first == last:
             return round_keys("feistel", self._seed, first)

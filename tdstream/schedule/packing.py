@@ -1,7 +1,9 @@
-"""Fill rows with whole documents: best-fit decreasing, without a step for each document.
+"""Best-fit packing of whole documents into rows, without a step for each document.
 
 The longest come first, and those of one length are placed together: into the rows with the least room that
-takes them, and where there is none, into new ones. Rows are known by their room: a step is a slice of arrays.
+takes them, or else into new ones. Rows are grouped by their room, so that one step places a slice of arrays.
+
+    T = 10, lengths 3 7 5 5 3 2:   7 opens row 0; 5 5 fill row 1; 3 fills row 0; 3 opens row 2, 2 joins it
 
 Reference:
     H. Ding et al.: Fewer Truncations Improve Language Modeling (2024): best-fit packing of documents.
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 VERSION = 1
-"""Rises when the same documents are packed in another way."""
+"""Rises when the same documents are packed differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +29,15 @@ class Packed:
     starts: Ints
     """Shape [pieces]: where each piece begins in the stream; row after row, in the stream's order in each."""
     lengths: NDArray[np.int32]
-    """Shape [pieces]: its tokens, up to T; T + 1 where it fills its row and its document goes on behind."""
+    """Shape [pieces]: its tokens, up to T; T + 1 where it fills its row and its document continues."""
     rows: Ints
     """Shape [num_rows]: pieces of each row, at least 1. Rows are in the order of their first pieces."""
 
 
 def pack(begins: Ints, lengths: Ints, seq_len: int) -> Packed:
-    """Pack documents into rows of seq_len tokens, longer ones cut into full rows first.
+    """Pack documents into rows of seq_len tokens; longer ones are cut into full rows first.
 
-    Args:
-        begins: Where the documents begin in the stream, ascending, [n].
-        lengths: Their tokens, at least 1, [n].
-        seq_len: T.
+    Documents are told by their first tokens' places in the stream, ascending, and their tokens, both [n].
     """
     starts, pieces, stays = _pieces(begins, lengths, seq_len)
     rows = np.empty(len(starts), np.int64)
@@ -51,15 +50,7 @@ def pack(begins: Ints, lengths: Ints, seq_len: int) -> Packed:
 
 
 def best_fit(lengths: Ints, room: int) -> tuple[Ints, int]:
-    """Place pieces into rows, the longest first, each where the least room is left that takes it.
-
-    Args:
-        lengths: The pieces' tokens, 1 to room, [n].
-        room: Tokens of a row.
-
-    Returns:
-        The row of each piece, int64 [n], and the number of rows.
-    """
+    """Return the row of each piece, int64 [n], and the number of rows; lengths are 1 to room."""
     longest_first = np.argsort(-lengths, kind="stable")
     counts = np.bincount(lengths, minlength=1)
     open_rows = _OpenRows(room)
@@ -72,7 +63,7 @@ def best_fit(lengths: Ints, room: int) -> tuple[Ints, int]:
 
 
 class _OpenRows:
-    """Rows by the room that is left in them."""
+    """Rows grouped by the room that is left in them."""
 
     def __init__(self, room: int) -> None:
         self.count = 0

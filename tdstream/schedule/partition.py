@@ -1,7 +1,7 @@
-"""Deal the positions of an epoch out to ranks and workers: pure arithmetic, nothing is remembered.
+"""The partition of an epoch's positions among ranks and workers: pure arithmetic.
 
-A *stream* is what one process hands out: one worker of one rank, or a whole rank without workers. Its items
-are numbered 0, 1, 2, ...; an item is a batch (BatchPartition) or a sample (SamplePartition).
+A *stream* is one worker of one rank, or a whole rank without workers. Its items are numbered 0, 1, 2, ...;
+an item is a batch (BatchPartition) or a sample (SamplePartition).
 
     8 samples, 2 ranks, 2 workers each, batches of 2         the same without batches
 
@@ -22,26 +22,26 @@ from tdstream.distributed.topology import Topology, Worker
 
 
 class EpochLengths(Protocol):
-    """Says how long epochs are."""
+    """The lengths of epochs."""
 
     def num_samples(self, epoch: int) -> int:
         """Return N, the positions of an epoch."""
 
     def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one that may have another length; None if none has."""
+        """Return the first epoch after this one whose length may differ; None if none has."""
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first that fills an epoch's incomplete last batch."""
+        """Return the position whose sample is the first to fill an epoch's incomplete last batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameLength:
-    """All epochs have as many samples."""
+    """Epochs of one length."""
 
     samples: int
 
     def num_samples(self, epoch: int) -> int:  # noqa: ARG002
-        """Return the samples of any epoch."""
+        """Return the samples of every epoch."""
         return self.samples
 
     def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
@@ -49,47 +49,37 @@ class SameLength:
         return None
 
     def fills_from(self, epoch: int) -> int:  # noqa: ARG002
-        """Return 0: an epoch is filled from its beginning."""
+        """Return 0, the epoch's own beginning."""
         return 0
 
 
 def as_lengths(num_samples: int | EpochLengths) -> EpochLengths:
-    """Return the lengths of epochs that have all the same number of samples, or lengths as they are."""
+    """Return lengths as they are, and a number as the length of every epoch."""
     return SameLength(num_samples) if isinstance(num_samples, int) else num_samples
 
 
 def global_batches(samples: int, global_batch: int, *, wrap: bool) -> int:
-    """Return how many global batches so many samples give: whole ones, and with wrap one for the rest."""
+    """Count the global batches of some samples: whole ones, and with wrap one for the rest."""
     samples = max(samples, 0)
     return -(-samples // global_batch) if wrap else samples // global_batch
 
 
 def folded(positions: NDArray[np.int64], samples: int, fills_from: int) -> NDArray[np.int64]:
-    """Return the positions of an epoch that positions, also behind its end, stand for.
+    """Return positions, of any shape, with those after the epoch's end folded back into it.
 
-    Args:
-        positions: At least 0, any shape.
-        samples: The epoch's.
-        fills_from: Where the samples begin that stand behind the end, again and again.
+    With 10 samples and fills_from = 7, positions 9 10 11 12 13 become 9 7 8 9 7.
     """
-    behind = (positions - samples) % (samples - fills_from)
-    return np.where(positions < samples, positions, fills_from + behind)
+    beyond = (positions - samples) % (samples - fills_from)
+    return np.where(positions < samples, positions, fills_from + beyond)
 
 
 def advance(
     lengths: EpochLengths, place: tuple[int, int], steps: int, global_batch: int, *, wrap: bool
 ) -> tuple[int, int]:
-    """Return the epoch and position that lie a number of global batches behind a place.
+    """Return the (epoch, position) that comes a number of global batches after a place.
 
-    At an epoch's end that is the beginning of the next one. Where no later epoch has a batch at all, there
-    is nowhere to go, and it is the end of the last one that has.
-
-    Args:
-        lengths: The epochs' lengths.
-        place: The epoch and position.
-        steps: Global batches.
-        global_batch: G, samples of one.
-        wrap: Whether an epoch's last incomplete one counts.
+    The end of an epoch is the beginning of the next one; where no later epoch has a batch, the result is the
+    end of the last epoch that has one.
     """
     epoch, position = place
     here = global_batches(lengths.num_samples(epoch) - position, global_batch, wrap=wrap)
@@ -126,7 +116,7 @@ class BatchPartition:
     """Whole batches: global batch t is the G = batch_size * dp_world_size positions from start + t G.
 
     Rank r takes batch_size of them from r * batch_size; worker w of W builds batches w, w + W, ... of its
-    rank, as a loader asks its workers in turn. So what a global batch holds depends on G alone.
+    rank, since a loader asks its workers in turn. So the samples of a global batch depend on G alone.
     """
 
     num_samples: int
@@ -138,9 +128,9 @@ class BatchPartition:
     start: int = 0
     """The position at which this geometry began."""
     wrap: bool = False
-    """Whether the last incomplete global batch is filled, not left out."""
+    """Whether the last incomplete global batch is filled instead of left out."""
     fills_from: int = 0
-    """The position whose sample is the first to fill it; others follow."""
+    """The position whose sample is the first to fill it."""
 
     @property
     def global_batch(self) -> int:
@@ -149,7 +139,7 @@ class BatchPartition:
 
     @property
     def items_per_rank(self) -> int:
-        """Batches that each rank hands out from start to the epoch's end; the same on all ranks."""
+        """Batches of each rank from start to the epoch's end; the same on all ranks."""
         left = max(self.num_samples - self.start, 0)
         return -(-left // self.global_batch) if self.wrap else left // self.global_batch
 
@@ -160,7 +150,7 @@ class BatchPartition:
 
     @property
     def ends_epoch(self) -> bool:
-        """Whether this stream hands out its rank's last batch, or is stream 0 of a rank that has none."""
+        """Whether this stream has its rank's last batch; with no batch at all, stream 0 does."""
         return max(self.items_per_rank - 1, 0) % self.worker.count == self.worker.id
 
     def positions(self, first: int, count: int) -> NDArray[np.int64]:
@@ -175,8 +165,8 @@ class BatchPartition:
 class SamplePartition:
     """Single samples: stream s = rank * W + worker of S = dp_world_size * W takes start + s, + S, + 2 S, ...
 
-    The reference loader's rule. With even=True the last incomplete round of S is left out where there are
-    several ranks (and at least one whole round), so that all ranks hand out the same number.
+    This is the reference loader's rule. With even=True and several ranks, the last incomplete round of S is
+    left out (unless it is the only one), so that all ranks have the same number of samples.
     """
 
     num_samples: int
@@ -184,7 +174,7 @@ class SamplePartition:
     topology: Topology
     worker: Worker
     start: int = 0
-    """Positions that are left out at the beginning of the epoch."""
+    """Positions left out at the beginning of the epoch."""
     even: bool = True
 
     @property
@@ -194,7 +184,7 @@ class SamplePartition:
 
     @property
     def _dealt(self) -> int:
-        """Samples that are dealt out, over all streams."""
+        """Samples of all streams together."""
         left = max(self.num_samples - self.start, 0)
         several = self.even and self.topology.dp_world_size > 1 and left >= self.num_streams
         return left - left % self.num_streams if several else left
@@ -212,7 +202,7 @@ class SamplePartition:
 
     @property
     def ends_epoch(self) -> bool:
-        """Whether this stream hands out its rank's last sample, or is stream 0 of a rank that has none."""
+        """Whether this stream has its rank's last sample; with no sample at all, stream 0 does."""
         most = self._items(0)  # the first streams of a rank have the most samples, the others one less
         last = [worker_id for worker_id in range(self.worker.count) if self._items(worker_id) == most]
         return self.worker.id == (last[-1] if most else 0)

@@ -1,8 +1,10 @@
-"""Say in which turns parts of a whole have their turn, so that each has its exact share of the turns.
+"""A rotation that chooses R of several parts in each turn, so that each part has its exact share of turns.
 
-Parts, in units of 1 / M, lie end to end on a line whose length is R times M. In turn i the R points
-r M + theta(i) choose one part each, where theta(i) = i step mod M runs through all of 0 .. M - 1 in M turns;
-so a part of p units is chosen in p of M turns.
+Parts, in units of 1 / M, lie end to end on a line of length R M. In turn i the R points r M + theta(i) choose
+one part each, where theta(i) = i step mod M runs through all of 0 .. M - 1 in M turns. So a part of p units
+is chosen in p of M turns.
+
+    M = 4, parts 2, 1, 1 on the line as 0 0 2 1 (R = 1), step 1: theta is 0 1 2 3, turns choose 0 0 2 1
 """
 
 from __future__ import annotations
@@ -17,18 +19,13 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-_GOLDEN = 0.3819660112501051  # the step of a rotation, of which any number of steps are spread evenly
-_FEW = 64  # sources up to which their turns are computed one by one
-_MANY = 256  # parts from which on their order on the line is as given
+_GOLDEN = 0.3819660112501051  # steps of this share of M are spread evenly, however many there are
+_FEW = 64  # sources: up to so many, turns are computed one by one
+_MANY = 256  # parts: from so many on, they lie on the line in the order given
 
 
 class Rotation:
-    """The parts, and the turns.
-
-    Args:
-        parts: Of each source, int64 [num_sources], 0 to M - 1, their sum a multiple of M.
-        modulus: M, at most 2^16.
-    """
+    """The parts of sources, [num_sources], 0 to M - 1, their sum a multiple of M = modulus, at most 2^16."""
 
     def __init__(self, parts: Ints, modulus: int) -> None:
         self._modulus, self._parts = modulus, parts
@@ -43,20 +40,20 @@ class Rotation:
         self._step = _step(modulus, int(lengths[across].max(initial=0)))
 
     def holders(self, turns: Ints, points: Ints) -> Ints:
-        """Return the sources that points, 0 .. R - 1, choose in turns."""
+        """Return the sources that points 0 .. R - 1 choose in turns."""
         places = points * self._modulus + self._theta(turns)
         holders: Ints = self._order[np.searchsorted(self._ends, places, side="right")]
         return holders
 
     def chosen(self, turns: Ints, sources: Ints) -> tuple[NDArray[np.bool_], Ints]:
-        """Return whether sources are chosen in turns, and by which point (0 where by none)."""
+        """Return whether sources are chosen in turns, and the points that choose them (0 where none does)."""
         starts = self._starts[sources]
         offsets = (self._theta(turns) - starts) % self._modulus
         chosen = offsets < self._parts[sources]
         return chosen, np.where(chosen, (starts + offsets) // self._modulus, 0)
 
     def chosen_before(self, turns: Ints, sources: Ints) -> Ints:
-        """Return in how many turns before these, which are below M, sources are chosen; shapes broadcast."""
+        """Count the turns before these, which are below M, that choose sources; shapes broadcast."""
         if np.ndim(turns) == 0 and np.size(sources) > _FEW:
             return self._counted_before(int(turns), sources)
         turns, shifted, lower = np.broadcast_arrays(turns, *self._bounds(sources))
@@ -66,7 +63,7 @@ class Rotation:
         return upper
 
     def _counted_before(self, turn: int, sources: Ints) -> Ints:
-        """Return `chosen_before` of one turn and many sources, by going through the turns once."""
+        """Return `chosen_before` of one turn for many sources, by sorting the turns' points."""
         theta = np.sort(np.arange(turn) * self._step % self._modulus)
         begins = self._starts[sources] % self._modulus
         ends = begins + self._parts[sources]
@@ -76,7 +73,7 @@ class Rotation:
         return count
 
     def _bounds(self, sources: Any) -> tuple[Any, Any]:
-        # How many y = step j - start have y mod M < part: the sum of floor(y / M) - floor((y - part) / M).
+        # The number of y = step j - start with y mod M < part: the sum of floor(y/M) - floor((y - part)/M).
         shifted = -self._starts[sources] % self._modulus
         return shifted, shifted - self._parts[sources] + self._modulus
 
@@ -99,10 +96,10 @@ def _arranged(parts: Ints, modulus: int) -> Ints:
 
 
 def _step(modulus: int, largest_across: int) -> int:
-    """Return the step of the rotation: without a common factor, near the golden one, small enough.
+    """Return a step without a common factor with M, near the golden ratio, and small enough.
 
-    A source whose part p lies across a border is one place off where a step is more than M - p; steps are
-    not made smaller than M / 16 for that, since a slow rotation is uneven over many periods.
+    A source whose part p crosses a border is one place off where the step is more than M - p. Steps below
+    M / 16 do not avoid that: a slow rotation is uneven over many periods.
     """
     most = max(modulus - largest_across, modulus // 16, 1)
     wanted = min(round(modulus * _GOLDEN), most)
@@ -113,12 +110,8 @@ def _step(modulus: int, largest_across: int) -> int:
 def _floor_sum(counts: Any, modulus: int, factor: int, offsets: Any, any_left: Callable[[Any], Any]) -> Any:
     """Return the sum over j < count of floor((factor j + offset) / modulus), like Euclid's algorithm.
 
-    Args:
-        counts: A number, or an array of them.
-        modulus: The divisor.
-        factor: At least 0.
-        offsets: As counts, at least 0.
-        any_left: Says whether any of the counts is not 0.
+    Counts and offsets are numbers or arrays; `any_left` tells whether any count is not 0. For count 4,
+    modulus 5, factor 3, offset 1: floors of 1/5 4/5 7/5 10/5, which are 0 0 1 2, sum 3.
     """
     total = 0
     while True:

@@ -1,4 +1,4 @@
-"""How samples are cut from a source and ordered."""
+"""The options that decide how samples are cut from a source and ordered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ CUTS = ("stream", "document", "pack")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSpec:
-    """How samples are cut from a source and ordered; the fields are `build`'s arguments.
-
-    Raises:
-        ConfigError: If two of them do not go together.
-    """
+    """How samples are cut from a source and ordered; the fields are `build`'s arguments."""
 
     seq_len: int
     stride: int | None = None
@@ -45,5 +41,5 @@ class SampleSpec:
 
     @property
     def marks_ends(self) -> bool:
-        """Whether rows say where documents end."""
+        """Whether rows tell where documents end."""
         return self.documents or self.cut == "pack"

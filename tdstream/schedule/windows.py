@@ -1,13 +1,14 @@
-"""Cut one document into windows: full ones every `stride` tokens, and a padded one for what lies behind.
+"""The windows of one document: full ones every `stride` tokens, and a padded one for the rest.
 
 A document of n tokens, its end-of-text token included, gives
 
 - nothing, if it has fewer than max(min_tail, 1) tokens before the end-of-text token;
 - one padded window, if n < seq_len;
-- else full windows of seq_len tokens at 0, stride, 2 * stride, ...; what lies behind the last full one is a
-  window of its own, padded, if it is at least max(min_tail, 1) tokens, and is left out if it is fewer.
+- else full windows of seq_len tokens at 0, stride, 2 * stride, ...; the rest after the last full window is
+  a padded window if it has at least max(min_tail, 1) tokens, and is left out if it has fewer.
 
-All functions are arithmetic on counts of tokens, vectorised, and know no text.
+    seq_len = stride = 4, min_tail = 2:   9 tokens: windows 0-3, 4-7; token 8 is left out
+                                         10 tokens: windows 0-3, 4-7, 8-9 (padded)
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ class Windows:
     starts: NDArray[np.int64]
     """Shape [n]: the first token's place in the document."""
     lengths: NDArray[np.int32]
-    """Shape [n]: tokens of the window, and the one behind it, its last label, if a window of the document
-    follows: seq_len + 1 then, else at most seq_len."""
+    """Shape [n]: tokens of the window; seq_len + 1, with the last label, where another window follows."""
     overlaps: NDArray[np.int32]
-    """Shape [n]: how many of its first labels the window before it has already."""
+    """Shape [n]: how many of its first labels the window before has already."""
     stops: NDArray[np.bool_]
-    """Shape [n]: whether it is the document's last."""
+    """Shape [n]: whether it is its document's last."""
 
     def part(self, first: int, last: int) -> Windows:
         """Return windows first .. last - 1."""
@@ -42,21 +42,14 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCut:
-    """How documents are cut into windows.
-
-    Args:
-        seq_len: T, tokens of a full window.
-        stride: Tokens from one full window's start to the next one's, 1 to seq_len.
-        min_tail: The fewest tokens that make a document, or what lies behind the last full window, worth a
-            window.
-
-    Raises:
-        ConfigError: If stride or min_tail is out of range.
-    """
+    """How documents are cut into windows."""
 
     seq_len: int
+    """T, tokens of a full window."""
     stride: int
+    """Tokens from one full window's start to the next one's, 1 to seq_len."""
     min_tail: int
+    """The fewest tokens that make a short document, or the rest of a long one, worth a window."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.stride <= self.seq_len:
@@ -68,36 +61,36 @@ class DocumentCut:
 
     @classmethod
     def of(cls, seq_len: int, stride: int | None, min_tail_len: int | None) -> DocumentCut:
-        """Return a cut with defaults: stride = seq_len, min_tail_len = seq_len // 4."""
+        """Return a cut; None means stride = seq_len, min_tail_len = seq_len // 4."""
         min_tail = seq_len // 4 if min_tail_len is None else min_tail_len
         return cls(seq_len, seq_len if stride is None else stride, min_tail)
 
     def is_kept(self, text_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether documents [n] of so many tokens, without the end-of-text token, give any window."""
+        """Return whether documents give any window, by their tokens without the end-of-text token, [n]."""
         return np.asarray(text_tokens) >= max(self.min_tail, 1)
 
     def count(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the windows of kept documents [n] of so many tokens, the end-of-text token included."""
+        """Count the windows of kept documents, by their tokens with the end-of-text token, [n]."""
         num_tokens = np.asarray(num_tokens, np.int64)
         full = self._full(num_tokens)
         rest = num_tokens - self._covered(full)
         return full + (rest >= np.where(full > 0, max(self.min_tail, 1), 1))
 
-    def held(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens of kept documents [n] their windows hold; the others are left out."""
+    def count_tokens(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count the tokens that the windows of kept documents hold, [n]; the others are left out."""
         num_tokens = np.asarray(num_tokens, np.int64)
         full = self._full(num_tokens)
         return np.where(self.count(num_tokens) > full, num_tokens, self._covered(full))
 
     def windows(self, num_tokens: NDArray[np.int64], numbers: NDArray[np.int64]) -> Windows:
-        """Return windows, each by its document's tokens (end-of-text included) and its number in it, [n]."""
+        """Return windows by their documents' tokens, end-of-text included, and their numbers in them, [n]."""
         num_tokens, numbers = np.asarray(num_tokens, np.int64), np.asarray(numbers, np.int64)
         full, last = self._full(num_tokens), self.count(num_tokens) - 1
         is_full = numbers < full
         starts = np.where(is_full, numbers * self.stride, self._covered(full))
-        behind = num_tokens - starts
+        rest = num_tokens - starts
         stops = numbers == last
-        lengths = np.where(stops, np.minimum(behind, self.seq_len), self.seq_len + 1)
+        lengths = np.where(stops, np.minimum(rest, self.seq_len), self.seq_len + 1)
         overlaps = np.where(is_full & (numbers > 0), self.seq_len - self.stride, 0)
         return Windows(starts, lengths.astype(np.int32), overlaps.astype(np.int32), stops)
 
@@ -105,16 +98,10 @@ class DocumentCut:
         return np.maximum((num_tokens - self.seq_len) // self.stride + 1, 0)
 
     def _covered(self, full: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens so many full windows cover."""
+        """Return the tokens that full windows cover."""
         return np.where(full > 0, (full - 1) * self.stride + self.seq_len, 0)
 
 
-def samples_of(num_tokens: int, seq_len: int, stride: int | None = None) -> int:
-    """Return how many samples of seq_len + 1 tokens there are in so many, one at each multiple of the stride.
-
-    Args:
-        num_tokens: Tokens of all documents, end-of-text tokens included.
-        seq_len: T.
-        stride: Tokens from one sample's start to the next one's; default seq_len + 1.
-    """
+def count_samples(num_tokens: int, seq_len: int, stride: int | None = None) -> int:
+    """Count the samples of seq_len + 1 tokens in a stream, one at each multiple of the stride."""
     return 0 if num_tokens <= seq_len else (num_tokens - seq_len - 1) // (stride or seq_len + 1) + 1

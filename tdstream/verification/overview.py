@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tdstream.corpus.derived import kept
+from tdstream.corpus.derived import list_derived
 from tdstream.corpus.document_index import has_doc_index, read_ends
 from tdstream.corpus.meta import DTYPES, CorpusMeta
 from tdstream.corpus.shard_reader import PIECE_BYTES, TokenFiles
@@ -109,7 +109,7 @@ def overview(
         lengths=lengths,
         open_tokens=rest,
         excerpts=[_make_excerpt(files, document, tokenizer) for document in shown],
-        kept={str(path): size for path, size in kept(directory).items()},
+        kept={str(path): size for path, size in list_derived(directory).items()},
     )
 
 

@@ -243,7 +243,7 @@ def _check_samples(
     sound = [
         document
         for document in contents.documents.chosen
-        if faulty.isdisjoint(files.files_of(document.first, document.tokens))
+        if faulty.isdisjoint(files.find_files(document.first, document.tokens))
     ]
     if sound:
         check_round_trip(files, sound, known, findings)

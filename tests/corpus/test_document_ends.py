@@ -68,7 +68,7 @@ def test_ends_in_memory_are_the_same():
     """For sources that hold their tokens themselves."""
     held = DocumentEnds.of(np.array([2, 5]), 7)
     assert held.between(0, 3).tolist() == [2, 5, 7]
-    assert held.tokens_of(1, 3) == (2, 7)
+    assert held.token_range(1, 3) == (2, 7)
 
 
 def test_identity_tells_documents_apart():

@@ -14,7 +14,7 @@ from helpers_corpus import write_corpus
 from helpers_documents import write_indexed
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError, OutputError
 from tdstream.corpus import document_index as eos_scan
-from tdstream.corpus.document_index import corpus_ends, pad_id_of
+from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.nodes.shard_source import ShardSource
 
 TOKENS = np.array([5, 0, 7, 7, 0, 0, 3, 0, 9, 9, 0, 4], "<u2")  # ends at 2, 5, 6, 8, 11; a rest of one token
@@ -206,12 +206,12 @@ def test_a_corpus_that_names_no_end_of_text_token_is_refused(tmp_path):
     (directory / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(ConfigError, match="names no eos_token_id"):
         ends_of(directory)
-    assert pad_id_of(directory) == 0
+    assert find_pad_id(directory) == 0
 
 
 def test_padding_is_the_end_of_text_token(corpus):
     """Of which meta.json tells the id."""
     meta = json.loads((corpus / "meta.json").read_text())
     (corpus / "meta.json").write_text(json.dumps(meta | {"eos_token_id": 7}))
-    assert pad_id_of(corpus) == 7
-    assert pad_id_of(Path("/nowhere")) == 0
+    assert find_pad_id(corpus) == 7
+    assert find_pad_id(Path("/nowhere")) == 0

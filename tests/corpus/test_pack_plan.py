@@ -14,7 +14,7 @@ import pytest
 
 from tdstream.corpus import pack_plan
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.corpus.pack_plan import PackOptions, plan_in_memory, plan_of
+from tdstream.corpus.pack_plan import PackOptions, find_pack_plan, plan_in_memory
 
 LENGTHS = np.random.default_rng(0).integers(1, 30, 100)
 ENDS = DocumentEnds.of(np.cumsum(LENGTHS), int(LENGTHS.sum()))
@@ -50,19 +50,19 @@ EXPECTED = lists(plan_in_memory(ENDS, OPTIONS))
 
 def test_windows_are_packed_one_after_the_other(tmp_path, packed):
     """No row holds documents of two windows; the second time nothing is planned."""
-    plan = plan_of(tmp_path, ENDS, OPTIONS)
+    plan = find_pack_plan(tmp_path, ENDS, OPTIONS)
     assert packed == [(0, 30), (30, 60), (60, 90), (90, 100)]
     rows, starts, _ = lists(plan)
     borders = np.cumsum(LENGTHS)[[29, 59, 89]]
     window = np.searchsorted(borders, starts, side="right")
     assert all(len(set(window[first:last])) == 1 for first, last in pairwise(rows))
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == lists(plan) == EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == lists(plan) == EXPECTED
     assert len(packed) == NUM_WINDOWS
 
 
 def test_some_of_the_documents_have_a_plan_of_their_own(tmp_path):
     """Of their tokens and no others."""
-    plan = plan_of(tmp_path, ENDS, PackOptions(seq_len=16, documents=(40, 70), window=30))
+    plan = find_pack_plan(tmp_path, ENDS, PackOptions(seq_len=16, documents=(40, 70), window=30))
     _, starts, lengths = plan.arrays()
     stops = np.cumsum(LENGTHS)
     pieces = [range(first, first + min(count, 16)) for first, count in zip(starts, lengths, strict=True)]
@@ -87,9 +87,9 @@ def test_a_plan_that_was_interrupted_goes_on(tmp_path, monkeypatch, packed, wind
     with monkeypatch.context() as patched:
         patched.setattr(pack_plan, "_append", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            plan_of(tmp_path, ENDS, OPTIONS)
+            find_pack_plan(tmp_path, ENDS, OPTIONS)
     packed.clear()
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == EXPECTED
     assert len(packed) == NUM_WINDOWS - windows
     assert sorted(path.suffix for path in (tmp_path / ".tdstream").iterdir()) == ["", ".lock"]
 
@@ -104,7 +104,7 @@ def _killed(directory):
         return size
 
     pack_plan._append = killing
-    plan_of(directory, ENDS, OPTIONS)
+    find_pack_plan(directory, ENDS, OPTIONS)
 
 
 def test_a_process_that_is_killed_blocks_nobody(tmp_path, packed):
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_blocks_nobody(tmp_path, packed):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == EXPECTED
     assert packed == [(60, 90), (90, 100)]
 
 
@@ -125,7 +125,7 @@ def _plan_and_tell(directory, windows, plans):
         return pack_window(ends, window, seq_len)
 
     pack_plan._packed = noted
-    plans.put(lists(plan_of(directory, ENDS, OPTIONS)))
+    plans.put(lists(find_pack_plan(directory, ENDS, OPTIONS)))
 
 
 def test_ranks_that_begin_together_plan_once(tmp_path):
@@ -149,13 +149,13 @@ def test_without_locks_each_makes_its_own(tmp_path, monkeypatch):
         raise OSError("no locks here")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == EXPECTED
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "words"])
 def test_a_damaged_plan_is_made_again(tmp_path, packed, damage):
     """Rather than read."""
-    plan_of(tmp_path, ENDS, OPTIONS)
+    find_pack_plan(tmp_path, ENDS, OPTIONS)
     plan = next(path for path in (tmp_path / ".tdstream").iterdir() if path.is_dir())
     if damage == "cut":
         os.truncate(plan / "lengths.i4", 8)
@@ -164,7 +164,7 @@ def test_a_damaged_plan_is_made_again(tmp_path, packed, damage):
     else:
         (plan / "plan.json").write_text(json.dumps({"rows": "many"}))
     packed.clear()
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == EXPECTED
     assert len(packed) == NUM_WINDOWS
 
 
@@ -179,14 +179,14 @@ def test_a_damaged_plan_is_made_again(tmp_path, packed, damage):
 )
 def test_other_documents_or_options_are_another_plan(tmp_path, other):
     """A plan is never taken for one of something else."""
-    plan_of(tmp_path, ENDS, OPTIONS)
-    assert lists(plan_of(tmp_path, *other)) == lists(plan_in_memory(*other)) != EXPECTED
-    assert lists(plan_of(tmp_path, ENDS, OPTIONS)) == EXPECTED
+    find_pack_plan(tmp_path, ENDS, OPTIONS)
+    assert lists(find_pack_plan(tmp_path, *other)) == lists(plan_in_memory(*other)) != EXPECTED
+    assert lists(find_pack_plan(tmp_path, ENDS, OPTIONS)) == EXPECTED
 
 
 def test_a_plan_is_mapped_where_it_arrives(tmp_path):
     """A pickled plan is small, and one whose files have gone says so."""
-    plan = plan_of(tmp_path, ENDS, OPTIONS)
+    plan = find_pack_plan(tmp_path, ENDS, OPTIONS)
     sent = pickle.dumps(plan)
     assert len(sent) < 700
     assert lists(pickle.loads(sent)) == EXPECTED

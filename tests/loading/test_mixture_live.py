@@ -45,7 +45,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(autouse=True)
 def _short_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work out few samples ahead: these runs are short, and "tiny" begins an epoch every few samples."""
-    monkeypatch.setattr("tdstream.nodes.splitter._LOOK_AHEAD", 64)
+    monkeypatch.setattr("tdstream.nodes.splitter._PLANNED_SAMPLES", 64)
 
 
 def run(

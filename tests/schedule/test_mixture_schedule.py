@@ -141,7 +141,7 @@ def test_an_epoch_too_far_away_is_refused() -> None:
     last = 2**62 // 40 - 1
     _, numbers = schedule("first").at(np.arange(40), last)
     assert sorted(numbers.tolist()) == sorted([*range(20 * last, 20 * (last + 1))] * 2)
-    with pytest.raises(ConfigError, match="would end behind 2\\^62 samples"):
+    with pytest.raises(ConfigError, match="would end after 2\\^62 samples"):
         schedule("first").at(np.arange(40), last + 1)
 
 

@@ -679,9 +679,9 @@ class TestTokenFiles:
         for first in range(13):
             for count in range(14 - first):
                 assert files.read(first, count).tolist() == list(range(first, first + count))
-        assert files.files_of(3, 4) == [chunk(1)]
-        assert files.files_of(2, 6) == [chunk(0), chunk(1), chunk(2)]
-        assert files.files_of(8, 0) == []
+        assert files.find_files(3, 4) == [chunk(1)]
+        assert files.find_files(2, 6) == [chunk(0), chunk(1), chunk(2)]
+        assert files.find_files(8, 0) == []
 
     @pytest.mark.parametrize("piece_bytes", [1, 4, 7, 8, 100])
     def test_pieces(self, make_corpus: Callable[..., Path], piece_bytes: int) -> None:
