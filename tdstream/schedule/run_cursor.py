@@ -183,7 +183,8 @@ class RunCursor:
         if self._chosen is not None and not (self._running and not self.complete):
             start, kept = self._next_place(), self._was_skipped(self._chosen)
             self._chosen = None
-            return start, since if kept else start
+            begin = (start[0] + 1, 0) if start == self._place and self.complete else start
+            return begin, since if kept else start
         return (self._next_place() if self.complete else self._place), since
 
     def _begin_at(self, place: tuple[int, int]) -> None:
