@@ -1,18 +1,18 @@
-"""Read from the disk: does it help to tell the kernel what the next batches will need?
+"""Reading from the disk: does advice to the kernel about the next batches help?
 
     python benchmarks/cold.py [--quick] [--dir ON_THE_DISK_TO_MEASURE]
 
 Each run drops the corpus from the page cache (posix_fadvise, DONTNEED), then reads batches of B=8, T=2048
-in one process; elapsed time, runs that alternate. What is told is a prototype in this file:
+in one process. Elapsed time, in alternating runs. The advice is a prototype in this file:
 
-none            what tdstream does: nothing
+none            what tdstream does: no advice
 ahead           madvise(WILLNEED) on the ranges of the batch that comes 16 batches later
-random          madvise(RANDOM) on each shard: the kernel reads what is asked for, and not the pages around it
+random          madvise(RANDOM) on each shard: the kernel reads what is asked for, not the pages around it
 random, ahead   both
 sequential      madvise(SEQUENTIAL) on each shard; unshuffled only
 
-"sparse" reads few of the corpus' samples, as the first minutes of a large corpus do; "whole" reads them all,
-as an epoch of a corpus that fits into memory does.
+"sparse" reads few of the corpus's samples, as in the first minutes of a large corpus; "whole" reads them all,
+as in an epoch of a corpus that fits in memory.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Advising:
 
 
 def tokens_per_s(directory: Path, advice: str, batches: int, shuffle: bool | str) -> float:
-    """Return the speed of the first batches after the corpus was dropped."""
+    """Return the speed of the first batches after dropping the corpus."""
     for shard in directory.glob("*.bin"):
         descriptor = os.open(shard, os.O_RDONLY)
         os.fsync(descriptor)
@@ -109,7 +109,7 @@ def tokens_per_s(directory: Path, advice: str, batches: int, shuffle: bool | str
 
 
 def compare(title: str, runs: dict[str, Callable[[], float]], rounds: int) -> None:
-    """Measure and print; the first variant is what the others are compared with."""
+    """Measure and print; the first variant is the base of the comparison."""
     table(title, alternate(runs, rounds), "Mtok/s", [next(iter(runs))], 1e-6)
 
 

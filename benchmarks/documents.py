@@ -1,16 +1,16 @@
-"""Plan packed rows, and read batches that know documents: speed, padding, and what plain cutting cuts in two.
+"""Packed rows and batches with documents: speed, padding, and the documents that plain windows cut in two.
 
     python benchmarks/documents.py [--quick]
 
-Lengths of documents are log-normal, as those of web pages: the median is 400 tokens, the mean 800.
+Document lengths are log-normal, as those of web pages: the median is 400 tokens, the mean 800.
 
 plan         cut="pack" over 4 million documents, from their ends in memory to a plan on disk, in CPU time;
-             the share of padding, and the share of documents that are cut in two, beside plain cutting
-build        cut="document" over the same documents: what counting their windows takes
+             the share of padding, and the share of documents cut in two, compared with plain windows
+build        cut="document" over the same documents: the time to count their windows
 scan         end-of-text tokens of a corpus without an index
 throughput   tdstream.loader(...) with documents=True and with each cut against a plain one, shuffled, from a
-             warm page cache, in CPU time: alone, beside a plain one and arrays of the fields' size that are
-             filled with one number, and with a step of about 5 ms after each batch
+             warm page cache, in CPU time: alone, compared with a plain one that also fills arrays of the
+             fields' size with one number, and with a step of about 5 ms after each batch
 
 Targets: 5 million documents planned per minute, padding at most 1 %, throughput / plain at least 0.80.
 """
@@ -42,7 +42,7 @@ Ends = NDArray[np.int64]
 
 
 def ends_of(documents: int) -> Ends:
-    """Return where documents of log-normal lengths end."""
+    """Return the ends of documents of log-normal lengths."""
     lengths = np.random.default_rng(0).lognormal(np.log(400), 1.18, documents)
     return np.cumsum(np.maximum(lengths, 1).astype(np.int64))
 
@@ -74,7 +74,7 @@ def corpus(num_tokens: int, shards: int, place: Path | None) -> Iterator[Path]:
 
 
 def plans(documents: int, place: Path | None) -> None:
-    """Plan, and count what is padding and what is cut."""
+    """Measure plans: speed, padding, and documents cut in two."""
     ends = ends_of(documents)
     known = DocumentEnds.of(ends, int(ends[-1]))
     lengths = np.diff(ends, prepend=0)
@@ -89,7 +89,7 @@ def plans(documents: int, place: Path | None) -> None:
         plain = np.mean((ends - 1) // (seq_len + 1) != (ends - lengths) // (seq_len + 1))
         print(
             f"T={seq_len:5}: {documents / seconds * 60 / 1e6:6.1f} M documents/min, padding {padding:.4%}; "
-            f"cut in two: {np.mean(lengths > seq_len):.1%}, by plain cutting {plain:.1%}"
+            f"cut in two: {np.mean(lengths > seq_len):.1%}, by plain windows {plain:.1%}"
         )
     cut = DocumentCut.of(2048, None, None)
     seconds = timed(lambda: DocumentWindows(_Tokens(), known, cut), time.process_time)
@@ -105,7 +105,7 @@ FIELDS = {
 
 
 class _Tokens:
-    """Stands for a stream that is not read."""
+    """A stream that is never read."""
 
     dtype = np.dtype("<u2")
 
@@ -114,7 +114,7 @@ class _Tokens:
 
 
 def scan(directory: Path) -> None:
-    """Look for ends as if there were no index."""
+    """Measure the search for document ends without an index."""
     meta = json.loads((directory / "meta.json").read_text())
     (directory / "meta.json").write_text(json.dumps({**meta, "doc_index": {}}))
     files, sizes = zip(*((chunk["file"], chunk["tokens"]) for chunk in meta["chunks"]), strict=True)
@@ -124,7 +124,7 @@ def scan(directory: Path) -> None:
 
 
 def with_step(loader: tdstream.Loader, step: Callable[[], object]) -> Iterator[object]:
-    """Yield what steps return, one for each batch."""
+    """Take a step after each batch."""
     for _ in endless(lambda: loader):
         yield step()
 
@@ -132,13 +132,13 @@ def with_step(loader: tdstream.Loader, step: Callable[[], object]) -> Iterator[o
 def with_fields(
     loader: tdstream.Loader, dtypes: Sequence[type], shape: tuple[int, int]
 ) -> Iterator[list[NDArray[Any]]]:
-    """Yield arrays filled with one number, one for each batch: what more fields cost at the least."""
+    """Yield arrays filled with one number after each batch: the least that more fields can cost."""
     for _ in endless(lambda: loader):
         yield [np.full(shape, 1, dtype) for dtype in dtypes]
 
 
 def throughput(directory: Path, batch_size: int, seq_len: int, rounds: int, title: str) -> None:
-    """Print a table of all kinds of loaders, and one with steps."""
+    """Print a table of all kinds of loaders, and one of the same with steps."""
     kinds = {
         "plain": {},
         "documents=True": {"documents": True},

@@ -1,4 +1,4 @@
-"""What the benchmarks share: corpora made up on the spot, runs that alternate, a table of ratios."""
+"""Shared by the benchmarks: generated corpora, alternating runs, and tables of ratios."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Results = dict[str, list[float]]
 
 
 def options(description: str | None) -> argparse.Namespace:
-    """Return the parsed flags; quiet about more workers than processors, one thread for torch."""
+    """Return the parsed flags; silence warnings about workers, and limit torch to one thread."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="shorter and fewer runs")
-    parser.add_argument("--dir", type=Path, help="where the temporary corpus is made (the system's place)")
+    parser.add_argument("--dir", type=Path, help="place of the temporary corpus (default: the system's)")
     warnings.filterwarnings("ignore", "This DataLoader will create|.*set_vital")
     torch.set_num_threads(1)
     return parser.parse_args()
@@ -37,7 +37,7 @@ def options(description: str | None) -> argparse.Namespace:
 def corpus(
     num_tokens: int, *, shards: int = 1, sparse: bool = False, place: Path | None = None
 ) -> Iterator[Path]:
-    """Make a uint16 corpus in a temporary directory: random tokens, or sparse files that take no room."""
+    """Make a temporary uint16 corpus of random tokens, or of sparse files, which take no space."""
     with tempfile.TemporaryDirectory(prefix="tdstream-bench-", dir=place) as name:
         directory, generator = Path(name), np.random.default_rng(0)
         tokens = num_tokens // shards
@@ -54,7 +54,7 @@ def corpus(
 
 
 class PlainReference(IterableDataset[dict[str, torch.Tensor]]):
-    """What a plain loader does: a permutation in memory; one slice, one cast, two tensors for each sample."""
+    """A plain loader: a permutation in memory; one slice, one cast, two tensors per sample."""
 
     def __init__(self, directory: Path, seq_len: int) -> None:
         chunks = json.loads((directory / "meta.json").read_text())["chunks"]
@@ -63,7 +63,7 @@ class PlainReference(IterableDataset[dict[str, torch.Tensor]]):
         self.seq_len = seq_len
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Yield the samples of this worker, but those that cross a shard's end."""
+        """Yield the samples of this worker, except those that cross a shard's end."""
         length, info = self.seq_len + 1, get_worker_info()
         order = np.random.default_rng(42).permutation(self.offsets[-1] // length)
         for index in order[info.id :: info.num_workers] if info else order:
@@ -75,26 +75,26 @@ class PlainReference(IterableDataset[dict[str, torch.Tensor]]):
 
 
 def endless(open_pass: Callable[[], Any]) -> Iterator[Any]:
-    """Yield the items of one pass after another, each in the epoch that comes next."""
+    """Yield the items of one epoch after another."""
     loader = open_pass()
     while True:
         yield from loader
 
 
 def rate(items: Iterator[Any], *, seconds: float, clock: Clock, warm_up: int = 20) -> float:
-    """Return items per second, after some to warm up."""
+    """Return items per second, after a warm-up."""
     for _ in range(warm_up):
         next(items)
     done, begin = 0, clock()
     while (elapsed := clock() - begin) < seconds:
-        for _ in range(8):  # so that the clock costs nothing
+        for _ in range(8):  # so that reading the clock costs nothing
             next(items)
         done += 8
     return done / elapsed
 
 
 def alternate(variants: Mapping[str, Callable[[], float]], rounds: int) -> Results:
-    """Measure each variant once, then each again, and so on, so that a slow moment meets all alike."""
+    """Measure all variants in turns, so that a slow moment affects all of them."""
     results: Results = {name: [] for name in variants}
     for number in range(rounds):
         for name in sorted(variants, reverse=number % 2 == 1):
@@ -103,7 +103,7 @@ def alternate(variants: Mapping[str, Callable[[], float]], rounds: int) -> Resul
 
 
 def ratio(results: Results, name: str, base: str) -> float:
-    """Return the median over the rounds of one variant's figure over another's."""
+    """Return the median ratio of two variants' figures over the rounds."""
     return statistics.median(a / b for a, b in zip(results[name], results[base], strict=True))
 
 

@@ -1,9 +1,9 @@
-"""How well DataMeter finds a delay that is known, and what the meter and the progress bar cost a step.
+"""The error of DataMeter on a known delay, and the cost of the meter and the progress bar per step.
 
     python benchmarks/meter_error.py [--quick]
 
-A loader waits for so long before each batch, and notes how long that really was; the loop then works for so
-long. What the meter reports is compared with the notes. The target is an error below 2 %.
+A loader waits before each batch and records how long it really waited; the loop then works for a given time.
+The meter's report is compared with the records. Target: an error below 2 %.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = {name: torch.zeros(8, 2048, dtype=torch.int64) for name in ("input_ids",
 
 
 class Slow:
-    """Batches that take a known time."""
+    """A loader whose batches take a known time."""
 
     def __init__(self, delay_s: float, steps: int) -> None:
         self.delay_s, self.steps = delay_s, steps
@@ -43,7 +43,7 @@ class Slow:
 
 
 def error(delay_s: float, work_s: float, steps: int) -> None:
-    """Print what a meter found, and how far from the truth that is."""
+    """Print the errors of a meter's mean, median and 99th percentile."""
     loader, meter = Slow(delay_s, steps), tdstream.DataMeter()
     for _ in meter.watch(loader):
         time.sleep(work_s)
@@ -58,7 +58,7 @@ def error(delay_s: float, work_s: float, steps: int) -> None:
 
 
 def cost(steps: int) -> None:
-    """Print what a step of an empty loop takes more than without."""
+    """Print the time that the meter and the bar add to a step of an empty loop."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -1,13 +1,13 @@
-"""A mixture beside one source, and a mixture of a thousand.
+"""Mixtures compared with one source, and a mixture of a thousand sources.
 
     python benchmarks/mixture.py [--quick]
 
-Shuffled, one process. The corpora lie in the page cache and hold as many tokens together as the one source.
+Shuffled, one process, from the page cache. The corpora of a mixture hold as many tokens as the one source.
 
-batches/s       of processor time, of mixtures of two and of four sources, each in 1 shard or in 4, against
-                one source in 1 shard and in 16; target: 0.80
+batches/s       of CPU time, of mixtures of two and of four sources, each in 1 shard or in 4, against one
+                source in 1 shard and in 16; target: 0.80
 first batch     of 1,000 sources, from the construction to the first batch; target: at most 1 s
-MB              memory of the process at its peak, above that of one source; target: at most 50 MB
+MB              peak memory of the process above that of one source; target: at most 50 MB
 state           bytes per source as JSON; target: at most 100
 """
 
@@ -32,13 +32,13 @@ SOURCES = 1000
 
 
 def memory() -> float:
-    """Return the MB that this process had at its peak."""
+    """Return the peak memory of this process in MB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def throughput(*, place: Path | None, quick: bool) -> None:
-    """Measure batches per second of processor time, in turns."""
+    """Measure batches per second of CPU time, in turns."""
     with contextlib.ExitStack() as stack:
 
         def made(tokens: int, shards: int) -> Path:
@@ -60,12 +60,12 @@ def throughput(*, place: Path | None, quick: bool) -> None:
                 variants[name] = lambda items=items, s=seconds: rate(
                     items, seconds=s, clock=time.process_time
                 )
-            title = f"batches/s of processor time, B={batch_size}, T={seq_len}"
+            title = f"batches/s of CPU time, B={batch_size}, T={seq_len}"
             table(title, alternate(variants, 5 if quick else 15), "batches/s", bases)
 
 
 def opened(directory: str, count: str, stop: str) -> dict[str, float]:
-    """Return what opening a mixture takes; called in a process that has imported and done nothing else."""
+    """Return the cost of opening a mixture; called in a process that has done nothing but imports."""
     places = sorted(Path(directory).iterdir())[: int(count)]
     weights = {place.name: 1 + number % 7 for number, place in enumerate(places)}
     mixture = tdstream.Mixture({place.name: place for place in places}, weights=weights, stop=stop)
@@ -78,7 +78,7 @@ def opened(directory: str, count: str, stop: str) -> dict[str, float]:
 
 
 def thousand(*, place: Path | None, quick: bool) -> None:
-    """Measure a mixture of many sources beside one of one."""
+    """Measure a mixture of many sources against one of a single source."""
     with corpus(SOURCES * 2000, shards=SOURCES, place=place) as directory:
         spread(directory)
         for stop in ("first", "drop"):
@@ -92,14 +92,14 @@ def thousand(*, place: Path | None, quick: bool) -> None:
             )
             print(
                 f'\n{SOURCES:,} sources, stop="{stop}": first batch {many["seconds"]:.2f} s '
-                f"({many['cpu']:.2f} s of processor time), {many['MB'] - one['MB']:.1f} MB above one source, "
+                f"({many['cpu']:.2f} s of CPU time), {many['MB'] - one['MB']:.1f} MB above one source, "
                 f"{many['state'] / SOURCES:.0f} bytes of state per source",
                 flush=True,
             )
 
 
 def spread(directory: Path) -> None:
-    """Make a corpus of each shard."""
+    """Turn each shard into a corpus of its own."""
     chunks = json.loads((directory / "meta.json").read_text())["chunks"]
     (directory / "meta.json").unlink()
     for number, chunk in enumerate(chunks):
@@ -112,7 +112,7 @@ def spread(directory: Path) -> None:
 
 
 def alone(*arguments: str) -> Any:
-    """Return what this script finds in a process of its own."""
+    """Return what this script measures in a process of its own."""
     command = [sys.executable, "-W", "ignore", __file__, "--alone", *arguments]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

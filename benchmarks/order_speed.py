@@ -1,11 +1,11 @@
-"""Compute the shuffled order: "feistel" and "block" against a permutation that is built and kept.
+"""Speed of the shuffled order: "feistel" and "block" against a permutation in memory.
 
     python benchmarks/order_speed.py [--quick]
 
-Nanoseconds of CPU time per index, in runs that alternate: positions in a row, 4,096 at a time (what the
-splitter asks for), and one at a time through the loader, B=1, T=16, where the order is computed ahead.
+Nanoseconds of CPU time per index, in alternating runs: consecutive positions, 4,096 at a time (as the
+splitter asks for them), and one at a time through the loader, B=1, T=16, where the order is computed ahead.
 
-numpy           default_rng(...).permutation(N) shared out over its N indices, and the look-up; N <= 10^7
+numpy           default_rng(...).permutation(N) divided over its N indices, and the look-up; N <= 10^7
 loader          a whole batch of one sample, shuffled; "in order" is the same without shuffling
 
 Target: at most 1,000 ns per index, at N up to 10^7.
@@ -27,7 +27,7 @@ AT_ONCE = 4096
 
 
 def nanoseconds(name: str, num_samples: int, pieces: int) -> float:
-    """Return the time per index, of some pieces of an epoch."""
+    """Return the time per index, over some pieces of an epoch."""
     order = make_order(name, num_samples=num_samples, seed=1, epoch=0)
     starts = np.random.default_rng(0).integers(0, num_samples - AT_ONCE, pieces).tolist()
     begin = time.process_time()
@@ -37,7 +37,7 @@ def nanoseconds(name: str, num_samples: int, pieces: int) -> float:
 
 
 def built(num_samples: int, pieces: int) -> float:
-    """Return the time per index of a permutation that is built first, its building shared out."""
+    """Return the time per index of a permutation, including its share of building it."""
     begin = time.process_time()
     make_order("numpy", num_samples=num_samples, seed=1, epoch=0)
     return (time.process_time() - begin) * 1e9 / num_samples + nanoseconds("numpy", num_samples, pieces)

@@ -1,14 +1,13 @@
-"""Compare `tdstream prepare` with a plain streaming script, in whole processes, imports included.
+"""`tdstream prepare` against a plain streaming script, as whole processes, imports included.
 
     python benchmarks/prepare_speed.py --megabytes 200 --rounds 3 --text_dir /usr/lib/python3 /usr/share
 
-The text is taken from the machine: sources, documentation and other files of the directories named, cut into
-documents of a few KB; it is written as parquet with a byte-level BPE of 50,257 ids trained on a part of it.
-The programs take turns. Each encoder is proved once before, and that is timed by itself: the verdict is kept.
-The corpora are compared byte by byte.
+The text comes from this machine: sources, documentation and other files in the given directories, cut into
+documents of a few KB and written as parquet, with a byte-level BPE of 50,257 ids trained on a part of it. The
+programs take turns. The proof of each encoder is timed once, separately. All corpora are compared by bytes.
 
-Behind the programs' start (which is measured with one document) each encoder's preparation is compared with
-the encoder alone: the same texts in memory, 1,000 at a time. Target: at least half of its speed.
+Without the programs' start (measured with one document), each encoder's preparation is compared with the
+encoder alone: the same texts in memory, 1,000 at a time. Target: at least half of its speed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ENDINGS = {
     ".pl",
 }
 DOCUMENT_CHARACTERS = 4000
-LARGEST_FILE = 400_000  # Larger ones are tables and generated code, which are no text.
+LARGEST_FILE = 400_000  # larger files are tables and generated code
 ENCODERS = ("hf", "fastokens", "gigatoken")
 
 PLAIN = """
@@ -102,7 +101,7 @@ print(time.perf_counter() - begun)
 
 
 def documents(directories: list[Path], num_bytes: int) -> Iterator[str]:
-    """Yield documents until there are so many bytes of them."""
+    """Yield documents with so many bytes in all."""
     taken = 0
     for path in sorted(readable(directories), key=lambda path: hashlib.md5(str(path).encode()).digest()):  # noqa: S324
         try:
@@ -175,13 +174,13 @@ def ours(place: Path, encoder: str, *more: str) -> list[str]:
 
 
 def alone(place: Path, encoder: str) -> float:
-    """Return the seconds that an encoder needs for all texts, which lie in memory."""
+    """Return the seconds that an encoder takes for all texts in memory."""
     arguments = [str(place / "text.parquet"), str(place / "tokenizer"), encoder]
     return float(subprocess.check_output([sys.executable, "-c", ALONE, *arguments], text=True))
 
 
 def steady(place: Path, encoders: list[str], results: dict[str, list[tuple[float, float, float]]]) -> None:
-    """Print what preparing takes behind the start, beside the encoder alone."""
+    """Print the time of each preparation after its start, and that of the encoder alone."""
     for encoder in encoders:
         shares = []
         for seconds, *_ in results[encoder]:
@@ -189,13 +188,11 @@ def steady(place: Path, encoders: list[str], results: dict[str, list[tuple[float
             by_itself = alone(place, encoder)
             shares.append((by_itself / behind, behind, by_itself))
         share, behind, by_itself = (statistics.median(column) for column in zip(*shares, strict=True))
-        print(
-            f"{encoder}: behind the start {behind:.1f} s, alone {by_itself:.1f} s: {share:.0%} of its speed"
-        )
+        print(f"{encoder}: after the start {behind:.1f} s, alone {by_itself:.1f} s: {share:.0%} of its speed")
 
 
 def digest(files: list[Path]) -> str:
-    """Return a hash of the bytes of some files, one behind the other."""
+    """Return a hash of the concatenated bytes of files."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.read_bytes())
@@ -209,7 +206,7 @@ def check_bytes(place: Path, encoder: str) -> None:
 
 
 def measure(place: Path, encoders: list[str], rounds: int) -> dict[str, list[tuple[float, float, float]]]:
-    """Let the programs take turns."""
+    """Run the programs in turns."""
     results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ("plain", *encoders)}
     for number in range(rounds):
         results["plain"].append(timed(plain(place), place))
@@ -250,7 +247,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        # In a process of its own: a child's largest memory counts what its parent had when it was started.
+        # In a process of its own: the peak memory of a child includes its parent's at the start.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             wanted = int(arguments.megabytes * 1e6)
             num_bytes = pool.submit(make_inputs, arguments.text_dir, wanted, place).result()

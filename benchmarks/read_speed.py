@@ -1,16 +1,16 @@
-"""Read batches in one process, shuffled, from a warm page cache: tdstream against numpy and a plain loader.
+"""Reading in one process, shuffled, from a warm page cache: tdstream against numpy and a plain loader.
 
     python benchmarks/read_speed.py [--quick]
 
-Measured in CPU time, in runs that alternate, for B=8, T=2048 and B=64, T=1024, with one shard and with 16.
+CPU time, in alternating runs, for B=8, T=2048 and B=64, T=1024, with one shard and with 16.
 
 gather          by hand: for each row of a batch, a slice of the mapped file cast into fresh int64 arrays
 gather, whole   by hand, the fastest known: numpy gathers all rows in one call, then casts; one shard only
 loader          tdstream.loader(...)
 pipeline        tdstream.build(...), iterated
 SDL             StatefulDataLoader(tdstream.build(...))
-SDL, gather     StatefulDataLoader over the batches of "gather": what its own bookkeeping leaves of them
-plain           a DataLoader over a dataset of samples: np.memmap, a slice and a cast each
+SDL, gather     StatefulDataLoader over the batches of "gather": the cost of its own bookkeeping
+plain           a DataLoader over a dataset of samples: np.memmap, one slice and one cast each
 
 Targets: loader / gather at least 0.80, loader / plain at least 4.
 """
@@ -70,12 +70,12 @@ class Gathered(IterableDataset[Any]):
         self.settings = settings
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield batches for ever."""
+        """Yield batches forever."""
         return gather(*self.settings)
 
 
 def opened(directory: Path) -> Shards:
-    """Return the shards, mapped anew."""
+    """Return the shards, newly mapped."""
     chunks = json.loads((directory / "meta.json").read_text())["chunks"]
     return [np.asarray(np.memmap(directory / chunk["file"], dtype="<u2", mode="r")) for chunk in chunks]
 
@@ -107,7 +107,7 @@ def main() -> None:
                 runs = {
                     name: partial(rate, endless(open_), seconds=0.05, clock=time.process_time)
                     for name, open_ in variants(directory, batch_size, seq_len).items()
-                }  # each goes on where it was, so that the pages of the corpus are mapped once
+                }  # each continues where it was, so that the pages of the corpus are mapped once
                 title = f"B={batch_size}, T={seq_len}, shards: {shards}"
                 bases = [base for base in ("gather", "gather, whole", "SDL, gather", "plain") if base in runs]
                 table(title, alternate(runs, rounds), "Mtok/s", bases, batch_size * seq_len / 1e6)

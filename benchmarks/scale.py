@@ -1,17 +1,17 @@
-"""Corpora of up to 10^13 tokens in 10^5 shards: nothing grows but the list of shards.
+"""Corpora of up to 10^13 tokens in 10^5 shards: only the list of shards grows.
 
     python benchmarks/scale.py [--quick]
 
-Sparse files: the sizes are real, the contents are holes, so that 10^13 tokens take no room. B=8, T=2048,
-shuffled, one rank, without workers and with 4; each opening in a process of its own.
+The files are sparse: their sizes are real, but 10^13 tokens take no space. B=8, T=2048, shuffled, one rank,
+without workers and with 4; each opening in a process of its own.
 
 first batch     from the construction to the first batch; target: at most 1 s
-MB              memory of the process at its peak, above what it had after the imports; and what the largest
-                of the workers has for itself; target: at most 100 MB
-resume          the construction, a load, the first batch: at 99 % of the epoch against 1 %; target: +-20 %
-                or +-50 ms
-shards          touched by the first four batches, and files mapped by then; target: equal
-memory, long    of one process after 10 % of many batches of one sample, and at their end; target: +-1 %
+MB              peak memory of the process above that after the imports, and private memory of the largest
+                worker; target: at most 100 MB
+resume          construction, load, and first batch, at 99 % of the epoch against 1 %; target: +-20 % or
+                +-50 ms
+shards          used by the first four batches, and files mapped by then; target: equal
+memory, long    of one process after 10 % of many batches of one sample, and after all; target: +-1 %
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONG_TOKENS, LONG_SEQ_LEN = 10**8, 63
 
 
 def memory(process: int | str = "self") -> dict[str, float]:
-    """Return MB of a process: now and at its peak, what is not of files, and what no other process shares."""
+    """Return the memory of a process in MB: present, peak, anonymous, and private."""
     lines = Path(f"/proc/{process}/status").read_text() + Path(f"/proc/{process}/smaps_rollup").read_text()
     fields = dict(line.split(":", 1) for line in lines.splitlines() if line.endswith("kB"))
     names = {"now": "VmRSS", "peak": "VmHWM", "anonymous": "RssAnon", "own": "Private_Dirty"}
@@ -48,7 +48,7 @@ def open_(directory: Path, workers: int = 0) -> tdstream.Loader:
 
 
 def first_batch(directory: Path, workers: int) -> dict[str, Any]:
-    """Return what opening a corpus takes; called in a process that has imported and done nothing else."""
+    """Return the cost of opening a corpus; called in a process that has done nothing but imports."""
     before, begin, cpu = memory()["now"], time.perf_counter(), time.process_time()
     loader = open_(directory, workers)
     iterator = iter(loader)
@@ -70,7 +70,7 @@ def first_batch(directory: Path, workers: int) -> dict[str, Any]:
 
 
 def resume(directory: Path) -> tuple[float, float]:
-    """Return the median times of a resume at 1 % and at 99 % of the epoch, in runs that alternate."""
+    """Return the median times of a resume at 1 % and at 99 % of the epoch, in alternating runs."""
     loader = open_(directory)
     states = []
     for percent in (1, 98):
@@ -100,7 +100,7 @@ def long_run(directory: Path, batches: int) -> tuple[float, float]:
 
 
 def alone(*arguments: str) -> Any:
-    """Return what this script finds in a process of its own."""
+    """Return what this script measures in a process of its own."""
     command = [sys.executable, "-W", "ignore", __file__, "--alone", *arguments]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

@@ -1,13 +1,13 @@
-"""One text by all the ways that `build` takes it: what each costs before the first batch, and at every step.
+"""One text in every form that `build` accepts: the cost before the first batch and at every step.
 
     python benchmarks/sources.py [--quick]
 
-The text is this Python's own library, in pieces of about 1,500 characters, under a byte-level BPE with 8,000
-ids that is trained on a part of it. Each way is shuffled, with batches of 8 x 512 tokens.
+The text is this Python's own library, in pieces of 1,500 characters, under a byte-level BPE of 8,000 ids
+trained on a part of it. Every form is shuffled, with batches of 8 x 512 tokens.
 
-first batch   seconds from calling `loader` to holding a batch, preparation or tokenizing included
-tokens/s      of a loop that does nothing else, from the second batch on: whole epochs, at least a second
-wait          share of the time that a loop waits whose steps take as long as given
+first batch   seconds from calling `loader` to the first batch, including preparation or tokenization
+tokens/s      of an empty loop, from the second batch on: whole epochs, at least a second
+wait          the share of the time that a loop with steps of a given length waits for data
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def trained(texts: list[str], directory: Path) -> str:
 
 
 def ways(texts: list[str], place: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return (source, options) of each way, in the order in which they are measured."""
+    """Return (source, options) of each form, in the order of measurement."""
     stream = datasets.Dataset.from_dict({"text": texts}).to_iterable_dataset(num_shards=8)
     buffer = {"shuffle_buffer": BUFFER}
     return {
@@ -72,7 +72,7 @@ def ways(texts: list[str], place: Path) -> dict[str, tuple[Any, dict[str, Any]]]
 
 
 def measured(make: Callable[[], Any], step: float) -> tuple[float, float, float]:
-    """Return seconds to the first batch, tokens/s without a step, share of waiting with one."""
+    """Return seconds to the first batch, tokens/s without steps, and the share of waiting with steps."""
     begun = time.perf_counter()
     loader = make()
     batches = iter(loader)

@@ -1,10 +1,10 @@
-"""Call loader.state_dict() at every step, and never: what does a state cost?
+"""The cost of loader.state_dict() at every step.
 
     python benchmarks/state_cost.py [--quick]
 
-Runs that alternate, the median of 7 pairs, B=8, T=2048, without workers (CPU time) and with 2 (elapsed time):
-with a step of about 5 ms of matrix products after each batch, as small as a training step can be, and with no
-step at all, where nothing but reading happens.
+Median of 7 alternating pairs of runs, B=8, T=2048, without workers (CPU time) and with 2 (elapsed time): with
+a step of about 5 ms of matrix products after each batch, as short as a training step can be, and with no step
+at all, where the loop only reads.
 
 Target: every step / never at least 0.99.
 """

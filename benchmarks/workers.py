@@ -1,15 +1,15 @@
-"""Read batches with 1, 2 and 4 worker processes: tdstream against a plain loader and a two-tensor hand-over.
+"""Reading with 1, 2 and 4 workers: tdstream against a plain loader and the transfer of two tensors.
 
     python benchmarks/workers.py [--quick]
 
-Runs that alternate, shuffled, page cache warm, for B=8, T=2048: tokens per second of elapsed time, and tokens
-per second of processor time, of the process and its workers together, which other programs disturb less.
+Alternating runs, shuffled, from a warm page cache, for B=8, T=2048: tokens per second of elapsed time, and
+per second of CPU time of the process and its workers together, which other programs disturb less.
 
 loader          tdstream.loader(..., num_workers=W): a batch travels as the bytes of its stored rows
 SDL             StatefulDataLoader(tdstream.build(...), num_workers=W): the same, with its snapshots
-two tensors     the same batches, made into two int64 tensors in the worker, which travel in shared memory
-plain           a DataLoader over a dataset of samples, which it stacks: two int64 tensors as well
-loader, W=0     tdstream.loader without workers, to compare with
+two tensors     the same batches, converted to two int64 tensors in the worker, sent through shared memory
+plain           a DataLoader over a dataset of samples, which it stacks: also two int64 tensors
+loader, W=0     tdstream.loader without workers, for comparison
 
 Targets: loader and SDL / plain at least 5, / two tensors at least 4.
 """
@@ -33,7 +33,7 @@ BATCH_SIZE, SEQ_LEN = 8, 2048
 
 
 class TwoTensors(IterableDataset[Any]):
-    """The batches of a pipeline as plain dicts of tensors, made where they are read."""
+    """The batches of a pipeline as plain dicts of tensors, made in the worker."""
 
     def __init__(self, pipeline: IterableDataset[Any]) -> None:
         self.pipeline = pipeline
@@ -59,7 +59,7 @@ def variants(directory: Path, workers: int) -> dict[str, Callable[[], Any]]:
 
 
 def family_time() -> float:
-    """Return the processor time of this process and its workers so far."""
+    """Return the CPU time of this process and its workers so far."""
     me = os.getpid()
     children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
     fields = [Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split() for child in children]

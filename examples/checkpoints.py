@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any instant: files that are whole or not there at all.
+"""Checkpoints that survive a kill at any instant: each file is complete or does not exist.
 
-Where each rank writes a file of its own, a kill may find some ranks with a step's file and others without.
-Every rank therefore keeps its last two files, and a restart takes the newest step that *all* ranks have.
+If each rank writes its own file, a kill may leave some ranks with the file of a step and others without.
+Each rank therefore keeps its last two files, and a restart takes the newest step that *all* ranks have.
 """
 
 from __future__ import annotations
@@ -16,39 +16,32 @@ _KEPT = 2
 
 
 def save_checkpoint(directory: Path, rank: int, step: int, content: dict[str, Any]) -> None:
-    """Write one rank's file of a step, then remove its files before the last two.
-
-    Args:
-        directory: Shared by all ranks.
-        rank: Whose file it is.
-        step: Steps trained.
-        content: Anything that torch.save takes.
-    """
-    save_whole(_path(directory, rank, step), content)
+    """Write a rank's file of a step to the shared directory, and keep only its last two files."""
+    save_atomically(_path(directory, rank, step), content)
     for old in sorted(_steps(directory, rank))[:-_KEPT]:
         _path(directory, rank, old).unlink()
 
 
-def save_whole(path: Path, content: dict[str, Any]) -> None:
-    """Write a file, or replace it; a kill leaves the old one or the new one, never a part."""
+def save_atomically(path: Path, content: dict[str, Any]) -> None:
+    """Write or replace a file; a kill leaves the old one or the new one, never a part."""
     unfinished = path.with_suffix(".tmp")
     with unfinished.open("wb") as file:
         torch.save(content, file)
         file.flush()
-        os.fsync(file.fileno())  # before the rename: a name must never stand for bytes that are not there
+        os.fsync(file.fileno())  # before the rename: no name without its bytes
     unfinished.replace(path)
 
 
 def newest_common_step(directory: Path, world_size: int) -> int | None:
-    """Return the newest step that every rank has a file of; None if there is none."""
+    """Return the newest step of which every rank has a file; None if there is none."""
     common = set.intersection(*(_steps(directory, rank) for rank in range(world_size)))
     return max(common, default=None)
 
 
 def load_checkpoint(directory: Path, rank: int, step: int) -> dict[str, Any]:
-    """Return what a rank saved at a step, and remove its files of later steps: they will be written again.
+    """Return what a rank saved at a step, and remove its files of later steps, which it will write again.
 
-    Every rank must have chosen the step before the first one calls this.
+    All ranks must have chosen the step before the first one calls this.
     """
     for later in _steps(directory, rank):
         if later > step:

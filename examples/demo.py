@@ -1,4 +1,4 @@
-"""Read one epoch of a corpus, on one process or under torchrun, and say how fast it went and who saw what.
+"""Read one epoch of a corpus, in one process or under torchrun; print the speed and what each rank saw.
 
 python examples/demo.py --data_path ./data/my-corpus
 torchrun --standalone --nproc_per_node=2 examples/demo.py --data_path ./data/my-corpus --num_workers 2
@@ -24,16 +24,16 @@ import tdstream
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one rank was given in the epoch."""
+    """What one rank received in the epoch."""
 
     batches: int
-    """Batches handed out."""
+    """Batches received."""
     tokens: int
     """Input tokens in them."""
     first_ids: list[int]
     """The first tokens of the first batch."""
     shapes: str
-    """What a batch holds, in words."""
+    """Names, shapes and dtypes of a batch."""
 
 
 def main() -> None:
@@ -66,14 +66,14 @@ def parse_arguments() -> argparse.Namespace:
     """Return the flags."""
     parser = argparse.ArgumentParser(description="Read one epoch of a corpus of token shards.")
     parser.add_argument("--data_path", default="./data/fineweb-edu-sample-10BT", help="the corpus directory")
-    parser.add_argument("--seq_len", type=int, default=1024, help="tokens of a sample")
+    parser.add_argument("--seq_len", type=int, default=1024, help="tokens per sample")
     parser.add_argument("--batch_size", type=int, default=16, help="samples per rank and step")
     parser.add_argument("--num_workers", type=int, default=0, help="loader processes per rank")
     return parser.parse_args()
 
 
 def join_ranks() -> tuple[int, int, torch.device]:
-    """Return this process's rank, the number of ranks, and its device; alone it is rank 0 of 1."""
+    """Return the rank, the number of ranks (1 without torchrun), and the device."""
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -85,13 +85,7 @@ def join_ranks() -> tuple[int, int, torch.device]:
 
 
 def read_epoch(loader: StatefulDataLoader[dict[str, Tensor]], device: torch.device, *, show: bool) -> Seen:
-    """Take every batch of one epoch to the device, where a model would be waiting.
-
-    Args:
-        loader: Yields {"input_ids", "labels"}, int64 [batch_size, seq_len] each.
-        device: Where batches go.
-        show: Whether this rank draws the bar. len(loader) is exact, so it ends at 100 %.
-    """
+    """Move every batch of one epoch to the device; `show` draws a bar, which ends at exactly 100 %."""
     batches, tokens, first_ids, shapes = 0, 0, [], "no batch"
     for batch in tqdm(loader, total=len(loader), unit="batch", desc="epoch 0", disable=not show):
         ids = batch["input_ids"].to(device, non_blocking=True)  # [batch_size, seq_len]
@@ -103,7 +97,7 @@ def read_epoch(loader: StatefulDataLoader[dict[str, Tensor]], device: torch.devi
 
 
 def report(seen: Seen, world_size: int, seconds: float) -> None:
-    """Print on rank 0 what all ranks saw together."""
+    """Print on rank 0 what all ranks saw."""
     everyone: list[Seen] = [seen]
     if world_size > 1:
         everyone = everyone * world_size

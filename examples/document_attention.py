@@ -1,14 +1,14 @@
-"""Keep documents apart in attention, in three ways, and see that the losses are equal.
+"""Three ways to keep attention inside documents, with equal losses.
 
     python examples/document_attention.py
 
-Runs the same tiny model on the same batches of a small corpus made up on the spot, where a row holds several
-documents (with CUDA it is trained; FlexAttention has no backward on the CPU). Attention is written
+Runs the same tiny model on the same batches of a small generated corpus, whose rows hold several documents
+(trained with CUDA only: FlexAttention has no backward on the CPU). Attention is computed
 
-dense      as a matrix of zeros and ones, from document_ids,
-flex       as a FlexAttention block mask, from document_ids,
+dense      with a matrix of zeros and ones, from document_ids,
+flex       with a FlexAttention block mask, from document_ids,
 varlen     with torch's kernel for sequences of different lengths, from cu_seqlens; CUDA only,
-segments   as what that kernel computes, one segment of cu_seqlens after the other.
+segments   as that kernel does, one segment of cu_seqlens after the other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Attention = Callable[[Tensor, Tensor, Tensor, Batch], Tensor]
 
 
 def flex(queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-    """Attend by a rule that says which pairs see each other."""
+    """Attend with a rule for which pairs see each other."""
     ids = batch["document_ids"]
 
     def sees(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def flex(queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
 
 
 def varlen(queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-    """Attend in the flattened batch, one sequence for each document in each row."""
+    """Attend in the flattened batch, with one sequence for each document in each row."""
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - not in every torch
 
     flat = [part.transpose(1, 2).flatten(0, 1).bfloat16() for part in (queries, keys, values)]  # [B * T, ...]
@@ -80,7 +80,7 @@ def dense(queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor
 
 
 class TinyModel(nn.Module):
-    """One layer of attention over embeddings of tokens and of their places in their documents."""
+    """One layer of attention over embeddings of tokens and of their positions in their documents."""
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class TinyModel(nn.Module):
 
 @contextmanager
 def corpus() -> Iterator[Path]:
-    """Make a corpus of counting documents: each begins anywhere, so that the next token can be learnt."""
+    """Make a corpus of documents that count up from a random token, so that the next token can be learned."""
     generator, documents = np.random.default_rng(0), []
     for length in generator.integers(3, 90, 200):
         documents.append((generator.integers(1, VOCABULARY) + np.arange(length)) % (VOCABULARY - 1) + 1)
@@ -133,7 +133,7 @@ def losses(directory: Path, attention: Attention, device: str) -> list[float]:
 
 
 def why_not_varlen(device: str) -> str | None:
-    """Return why there is no kernel for sequences of different lengths here, if so."""
+    """Return why the kernel for sequences of different lengths is not available; None if it is."""
     try:
         import torch.nn.attention.varlen  # noqa: PLC0415
     except ImportError:
@@ -142,7 +142,7 @@ def why_not_varlen(device: str) -> str | None:
 
 
 def main() -> None:
-    """Run with each, and compare."""
+    """Run each variant, and compare the losses."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
     found = {}
@@ -150,7 +150,7 @@ def main() -> None:
         for attention in (dense, flex, varlen, segments):
             reason = why_not_varlen(device) if attention is varlen else None
             if reason:
-                print(f"varlen   left out: {reason}")
+                print(f"varlen   skipped: {reason}")
                 continue
             found[attention.__name__] = losses(directory, attention, device)
             print(f"{attention.__name__:8} {' '.join(f'{loss:.6f}' for loss in found[attention.__name__])}")

@@ -1,4 +1,4 @@
-"""Read what the ranks of a job logged that ran on changing machines, and join its runs."""
+"""The logs of a job that ran on changing machines, and its runs joined to one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Served:
-    """One batch that one rank was given."""
+    """One batch that one rank received."""
 
     step: int
     """1, 2, 3, ... over all epochs and runs."""
     epoch: int
     """0, 1, 2, ..."""
     position: int
-    """Samples of the epoch that all ranks together were given, this step included."""
+    """Samples of the epoch that all ranks together received, up to and including this step."""
     state: str
-    """A hash of the loader's whole state with this batch handed out."""
+    """A hash of the loader's whole state after this batch."""
     rows: tuple[str, ...]
     """A hash of each sample in the batch."""
 
@@ -31,26 +31,26 @@ class ElasticLog:
     """What one rank wrote in one run, from start to end or kill."""
 
     pid: int
-    """Its process."""
+    """Its process id."""
     start_step: int
     """The step of the checkpoint that it started from; 0 without one."""
     epoch: int
-    """Where the loader stood then."""
+    """The epoch of the loader at the start."""
     position: int
-    """Samples of that epoch that had been served."""
+    """Samples of that epoch served before the start."""
     state: str
-    """A hash of the loader's whole state then."""
+    """A hash of the loader's whole state at the start."""
     served: tuple[Served, ...]
     """The batches, in the order of training."""
 
 
 Runs = Sequence[Sequence[ElasticLog]]
-"""The logs of a job, per run and rank."""
+"""The logs of a job, by run and rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One sample that some rank was given."""
+    """One sample that some rank received."""
 
     epoch: int
     step: int
@@ -65,21 +65,21 @@ class Row:
 
 
 def read_elastic_logs(paths: Sequence[Path]) -> list[ElasticLog]:
-    """Return the logs of a run's ranks. A line that a kill cut is left out, and so is a rank without any."""
+    """Return the logs of a run's ranks, without truncated lines and ranks without lines."""
     lines = [path.read_text().split("\n")[:-1] for path in paths if path.exists()]
-    return [_parsed([json.loads(line) for line in log]) for log in lines if log]
+    return [_parse([json.loads(line) for line in log]) for log in lines if log]
 
 
-def _parsed(records: list[dict[str, Any]]) -> ElasticLog:
+def _parse(records: list[dict[str, Any]]) -> ElasticLog:
     head, *served = records
     return ElasticLog(**head, served=tuple(Served(**{**one, "rows": tuple(one["rows"])}) for one in served))
 
 
 def join(runs: Runs) -> list[Row]:
-    """Return the rows that the model has learnt from, in the order of steps and ranks.
+    """Return the rows that the model has learned from, in the order of steps and ranks.
 
-    What was served after the checkpoint from which a later run started is lost with its step; that run has
-    trained these steps again, and its rows count in their place.
+    Steps after the checkpoint from which a later run started are lost; that run has trained them again, and
+    its rows count instead.
     """
     rows = [
         Row(epoch=batch.epoch, step=batch.step, run=number, rank=rank, sample=sample)

@@ -1,4 +1,4 @@
-"""Kill a training job, go on with other numbers of processes and loader workers, and count every sample."""
+"""Proof of elastic resume: a killed job continues with other numbers of processes and loses no sample."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SAVE_EVERY = 7
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run has to run on."""
+    """The size of a run."""
 
     processes: int
     """Ranks."""
     workers: int
-    """Loader workers of each."""
+    """Loader workers per rank."""
 
 
 MACHINES = [Machine(2, 2), Machine(3, 0), Machine(1, 1)]
 
 
 def prove_elastic(options: argparse.Namespace, corpus: Path, scratch: Path) -> str | None:
-    """Train on one machine after the other, count every sample; return what is wrong, or None."""
+    """Train on one machine after the other and count every sample; return the fault found, or None."""
     samples = hash_samples(corpus, SEQ_LEN)
     shape = " > ".join(f"{machine.processes} x {machine.workers}" for machine in MACHINES)
     print(
@@ -53,7 +53,7 @@ def prove_elastic(options: argparse.Namespace, corpus: Path, scratch: Path) -> s
 
 
 def train(options: argparse.Namespace, corpus: Path, scratch: Path, num_samples: int) -> Runs:
-    """Train on each machine until the kill, on the last one to the end; return all logs."""
+    """Train on each machine until the kill, and on the last one to the end; return all logs."""
     arguments = [f"--data_path={corpus}", f"--checkpoint={scratch / 'checkpoint.pt'}"]
     arguments += [f"--vocab_size={VOCAB_SIZE}", f"--seq_len={SEQ_LEN}", f"--batch_size={BATCH_SIZE}"]
     arguments += [f"--save_every={SAVE_EVERY}", f"--epochs={options.epochs}", f"--seed={options.seed}"]
@@ -85,8 +85,8 @@ def choose_elastic_kills(num_samples: int, seed: int) -> list[Kill]:
 
 
 def uninterrupted(corpus: Path, epochs: int, seed: int) -> list[list[str]]:
-    """Return the samples of each epoch in the order in which one process is given them that nobody kills."""
-    # Imported here, since they take seconds and only this proof needs them.
+    """Return the samples of each epoch in the order of one uninterrupted process."""
+    # Imported here: they take seconds, and only this proof needs them.
     from elastic_trainer import hash_rows  # noqa: PLC0415
 
     import tdstream  # noqa: PLC0415
@@ -107,17 +107,17 @@ def print_row(number: int, machine: Machine, run: Run, logs: list[ElasticLog]) -
 
 
 def verdict(runs: Runs, rows: list[Row], num_samples: int) -> str:
-    """Say in words and numbers what has been proven."""
+    """Return in words and numbers what has been proven."""
     epochs = rows[-1].epoch + 1
     again = sum(len(batch.rows) for run in runs for log in run for batch in log.served) - len(rows)
     left_out = [num_samples - sum(row.epoch == epoch for row in rows) for epoch in range(epochs)]
     steps = sum(max(len(log.served) for log in run) for run in runs)
     text = (
         f"{len(rows):,} samples in {epochs} epochs over {len(runs)} machines: each of the corpus's "
-        f"{num_samples:,} was served exactly once per epoch, but for the last incomplete global batch, of "
-        f"{' and '.join(map(str, left_out))} samples, in the order in which a single process is given them "
-        f"that nobody kills. {again} more were served after a checkpoint, lost in a kill, and served again "
-        f"by the next run. The loader's state was the same on all ranks, at each of {steps:,} steps. Losses "
-        f"are not compared: another number of processes makes other global batches, and so other losses."
+        f"{num_samples:,} was served exactly once per epoch, except for the last incomplete global batch "
+        f"({' and '.join(map(str, left_out))} samples), in the order of a single uninterrupted process. "
+        f"{again} more were served after a checkpoint, lost in a kill, and served again by the next run. The "
+        f"loader's state was the same on all ranks at each of {steps:,} steps. Losses are not compared: "
+        f"another number of processes makes other global batches, and therefore other losses."
     )
     return f"\n{textwrap.fill(text, 100)}"

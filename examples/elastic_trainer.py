@@ -1,8 +1,8 @@
-"""Train a small model on whatever machines there are: a pattern to copy. Run under torchrun.
+"""Training of a small model on changing machines: a pattern to copy. Run it under torchrun.
 
-The loader's state is the same on every rank and fits any number of ranks and loader workers. So rank 0 saves
-it once for all, in one file with the model and the optimizer, and every rank of the next run loads that file:
-build, load_state_dict, iterate.
+The loader's state is the same on every rank and fits any number of ranks and loader workers. Rank 0 saves it
+in one file with the model and the optimizer, and every rank of the next run loads that file: build,
+load_state_dict, iterate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import torch
 import torch.distributed as dist
-from checkpoints import save_whole
+from checkpoints import save_atomically
 from tiny_lm import TinyLM
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +25,7 @@ import tdstream
 
 
 def main() -> None:
-    """Join the other ranks, train, leave."""
+    """Join the other ranks and train."""
     options = parse_arguments()
     torch.set_num_threads(1)  # a small model gains nothing from more
     dist.init_process_group("gloo")
@@ -65,10 +65,10 @@ def train(options: argparse.Namespace, log: IO[str]) -> None:
     write_line(log, {"pid": os.getpid(), "start_step": step, **place(loader)})
 
     for epoch in range(loader.epoch, options.epochs):
-        loader.set_epoch(epoch)  # the epoch that the loaded state stands in: its place is kept
+        loader.set_epoch(epoch)  # the epoch of the loaded state, whose position is kept
         for batch in loader:
             step += 1
-            # Before the step: no rank ends one, and saves it, before all have logged what they were given.
+            # Before the step: no rank completes and saves a step before all have logged their batches.
             write_line(log, {"step": step, **place(loader), "rows": hash_rows(batch)})
             train_step(model, optimizer, batch)
             if step % options.save_every == 0 and dist.get_rank() == 0:
@@ -78,9 +78,9 @@ def train(options: argparse.Namespace, log: IO[str]) -> None:
 def resume(
     checkpoint: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: tdstream.Loader
 ) -> int:
-    """Load the checkpoint, on every rank alike, and return its step; 0 without one.
+    """Load the checkpoint on every rank, and return its step; 0 without one.
 
-    Rank 0 replaces the file only after a step, which no rank takes before all have loaded.
+    Rank 0 replaces the file only after a step, and no rank takes one before all have loaded.
     """
     if not checkpoint.exists():
         return 0
@@ -98,12 +98,12 @@ def save(
     loader: tdstream.Loader,
     step: int,
 ) -> None:
-    """Put a new checkpoint in the place of the old one; only one rank calls this."""
+    """Replace the checkpoint; only one rank calls this."""
     content = {
         "model": model.state_dict(), "optimizer": optimizer.state_dict(),
         "loader": loader.state_dict(), "step": step,
     }  # fmt: skip
-    save_whole(checkpoint, content)
+    save_atomically(checkpoint, content)
 
 
 def train_step(
@@ -117,7 +117,7 @@ def train_step(
 
 
 def place(loader: tdstream.Loader) -> dict[str, Any]:
-    """Return where the loader stands, and a hash of its whole state, for the log."""
+    """Return the loader's position, and a hash of its whole state, for the log."""
     state = json.dumps(loader.state_dict(), sort_keys=True)
     return {"epoch": loader.epoch, "position": loader.position, "state": _hash(state.encode())}
 
@@ -129,7 +129,7 @@ def hash_rows(batch: dict[str, Tensor]) -> list[str]:
 
 
 def write_line(log: IO[str], record: dict[str, Any]) -> None:
-    """Append a record to the log and hand it to the kernel, so that a kill of this process cannot lose it."""
+    """Append a record to the log and flush it, so that a kill of this process cannot lose it."""
     log.write(json.dumps(record) + "\n")
     log.flush()
 

@@ -1,4 +1,4 @@
-"""Compare what a job on changing machines was given with the corpus itself, read without the library."""
+"""Comparison of what a job on changing machines received with the corpus, read without the library."""
 
 from __future__ import annotations
 
@@ -26,15 +26,9 @@ def hash_samples(corpus: Path, seq_len: int) -> list[str]:
 
 
 def first_fault(rows: Sequence[Row], samples: Sequence[str], epochs: int) -> str | None:
-    """Say which sample was not served exactly once in an epoch, but for the tail.
+    """Return which sample was not served exactly once in an epoch, except for the tail; None if all were.
 
-    Args:
-        rows: What the job was given, in the order of steps.
-        samples: The corpus's samples; those of equal contents may be served as often as they occur.
-        epochs: Passes over the corpus that were asked for.
-
-    Returns:
-        The epoch, the sample, and what is wrong with it, in words; None if nothing is.
+    Samples with equal contents may be served as often as they occur.
     """
     by_epoch: dict[int, list[Row]] = {epoch: [] for epoch in range(epochs)}
     for row in rows:
@@ -47,7 +41,7 @@ def first_fault(rows: Sequence[Row], samples: Sequence[str], epochs: int) -> str
 
 
 def _epoch_fault(rows: list[Row], samples: Sequence[str]) -> str | None:
-    """Find a foreign or repeated sample, at its step, or else one that is missing."""
+    """Find a foreign or repeated sample, or else a missing one."""
     places: dict[str, list[int]] = defaultdict(list)
     for number, sample in enumerate(samples):
         places[sample].append(number)
@@ -62,21 +56,18 @@ def _epoch_fault(rows: list[Row], samples: Sequence[str]) -> str | None:
 
 
 def _tail_fault(rows: list[Row], missing: list[int]) -> str | None:
-    """Say whether more samples are missing than a last incomplete global batch can have."""
+    """Return a fault if more samples are missing than a last incomplete global batch can hold."""
     last_batch = sum(row.step == rows[-1].step for row in rows) if rows else 1
     if len(missing) < last_batch:
         return None
     return (
         f"sample {min(missing)}: never served, one of {len(missing)} such; only the last incomplete global "
-        f"batch is left out, which has fewer than {last_batch}"
+        f"batch may be left out, with fewer than {last_batch}"
     )
 
 
 def order_fault(rows: Sequence[Row], samples: Sequence[str], orders: Sequence[Sequence[str]]) -> str | None:
-    """Say where an epoch's samples came in another order than that of a process which nobody kills.
-
-    What was left out then is nothing but the order's end.
-    """
+    """Return where an epoch's order differs from that of an uninterrupted process; it may end earlier."""
     for epoch, order in enumerate(orders):
         served = [row for row in rows if row.epoch == epoch]
         for row, sample in zip(served, order, strict=False):
@@ -87,7 +78,7 @@ def order_fault(rows: Sequence[Row], samples: Sequence[str], orders: Sequence[Se
 
 
 def start_fault(runs: Runs, rows: Sequence[Row], save_every: int) -> str | None:
-    """Say which run did not go on at the newest checkpoint, or not at the place where that was saved."""
+    """Return which run did not resume at the newest checkpoint, or not at the position saved in it."""
     for number, (before, run) in enumerate(pairwise(runs), start=2):
         start = run[0]
         given = before[0].served[-1].step if before[0].served else before[0].start_step
@@ -104,7 +95,7 @@ def start_fault(runs: Runs, rows: Sequence[Row], save_every: int) -> str | None:
 
 
 def state_fault(runs: Runs) -> str | None:
-    """Say where the loader's state was not the same on all ranks."""
+    """Return where the loader's state was not the same on all ranks."""
     for number, run in enumerate(runs, start=1):
         states: dict[int, str] = {}
         for rank, log in enumerate(run):

@@ -1,4 +1,4 @@
-"""Make a small corpus out of text that every machine has: the sources of Python's standard library."""
+"""A small corpus from text that every machine has: the sources of Python's standard library."""
 
 from __future__ import annotations
 
@@ -13,19 +13,11 @@ from pathlib import Path
 
 VOCAB_SIZE = 2048
 _END_OF_TEXT = "<|endoftext|>"
-_TOKENS_PER_SHARD = 25_000  # several shards, so that samples cross borders
+_TOKENS_PER_SHARD = 25_000  # several shards, so that samples cross their borders
 
 
 def make_corpus(directory: Path, text_bytes: int) -> Path:
-    """Collect text, train a tokenizer on it, and write shards.
-
-    Args:
-        directory: Everything is written into it.
-        text_bytes: About how much text to take.
-
-    Returns:
-        The corpus directory.
-    """
+    """Collect about so much text, train a tokenizer on it, prepare a corpus; return the corpus directory."""
     text, tokenizer, corpus = directory / "text.jsonl", directory / "tokenizer", directory / "corpus"
     documents = list(_first(text_bytes))
     if not documents:
@@ -37,13 +29,13 @@ def make_corpus(directory: Path, text_bytes: int) -> Path:
 
 
 def describe(corpus: Path) -> str:
-    """Return a corpus in a few words."""
+    """Return the size of a corpus in words."""
     meta = json.loads((corpus / "meta.json").read_text())
     return f"{meta['total_tokens']:,} tokens in {len(meta['chunks'])} shards"
 
 
 def _first(text_bytes: int) -> Iterator[str]:
-    """Yield the library's modules by name, one document each, until there is enough."""
+    """Yield the library's modules in alphabetical order, one document each, until there is enough text."""
     taken = 0
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         try:
@@ -58,7 +50,7 @@ def _first(text_bytes: int) -> Iterator[str]:
 
 def _train_tokenizer(documents: list[str], directory: Path) -> None:
     """Train a byte-level BPE and save it as a directory that transformers loads."""
-    # Imported here, since they take seconds and only this step needs them.
+    # Imported here: they take seconds, and only this step needs them.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
@@ -76,7 +68,7 @@ def _train_tokenizer(documents: list[str], directory: Path) -> None:
 
 
 def _prepare(text: Path, tokenizer: Path, corpus: Path) -> None:
-    """Write shards with the command that a user types."""
+    """Prepare the corpus with the command that a user would type."""
     tdstream = shutil.which("tdstream", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if tdstream is None:
         sys.exit("resume_demo: there is no tdstream command; install the package with: pip install .")

@@ -1,15 +1,15 @@
-"""Prove that a killed training job goes on exactly: same batches, same losses, to the bit.
+"""Proof that a killed training job resumes exactly: the same batches and the same losses, to the bit.
 
     python examples/resume_demo.py
 
-Python's own standard library becomes a small corpus. A tiny language model is trained on it twice: once in
-peace, and once with SIGKILLs to the whole job at random moments, each followed by a restart from the
-checkpoints. Then every batch and every loss of the two are compared. No network is needed.
+Prepares a small corpus from the sources of Python's standard library, and trains a tiny language model on it
+twice: once without interruption, and once with SIGKILLs to the whole job at random moments, each followed by
+a restart from the checkpoints. Then compares every batch and every loss. Needs no network.
 
     python examples/resume_demo.py --elastic
 
-kills a job that goes on with another number of processes each time, and proves that every sample of each
-epoch was served exactly once.
+resumes the killed job with another number of processes each time, and proves that every sample of each epoch
+was served exactly once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SAVE_EVERY = 10
 def main() -> None:
     """Make the scratch folder, run the proof in it, and exit with 0 or 1."""
     options = parse_arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leave no job behind
-    scratch = Path(tempfile.mkdtemp(prefix="tdstream-"))  # short: sockets in it allow no long path
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leaves no job running
+    scratch = Path(tempfile.mkdtemp(prefix="tdstream-"))  # short: paths of sockets are limited
     started = time.monotonic()
     try:
         corpus = make_corpus(scratch, int(options.text_mb * 1e6))
@@ -62,26 +62,24 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--elastic", action="store_true",
-        help="go on with another number of ranks and loader workers after each kill; "
-        "--kills, --workers and --nproc then have no meaning",
+        help="resume with other numbers of ranks and loader workers after each kill; "
+        "ignores --kills, --workers and --nproc",
     )  # fmt: skip
-    parser.add_argument("--kills", type=int, default=3, help="how often to kill the job")
-    parser.add_argument("--workers", type=int, default=2, help="loader workers of each rank")
+    parser.add_argument("--kills", type=int, default=3, help="number of kills")
+    parser.add_argument("--workers", type=int, default=2, help="loader workers per rank")
     parser.add_argument("--nproc", type=int, default=2, help="ranks")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the corpus")
-    parser.add_argument("--text_mb", type=float, default=0.3, help="about how much text to take")
-    parser.add_argument(
-        "--seed", type=int, default=secrets.randbelow(10**6), help="default: another each time"
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the scratch folder and say where it is")
+    parser.add_argument("--text_mb", type=float, default=0.3, help="approximate amount of text")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="default: random")
+    parser.add_argument("--keep", action="store_true", help="keep the scratch folder and print its path")
     options = parser.parse_args()
     if options.elastic and options.epochs < 2:
-        parser.error("--elastic kills the job in the first epoch and in the second; give --epochs 2 or more")
+        parser.error("--elastic kills the job in the first and in the second epoch; pass --epochs 2 or more")
     return options
 
 
 def prove(options: argparse.Namespace, corpus: Path, scratch: Path) -> str | None:
-    """Train in peace, train with kills, compare; return what is wrong, or None."""
+    """Train without and with kills, and compare; return the fault found, or None."""
     print(f"job: {options.nproc} ranks x {options.workers} loader workers, {options.epochs} epochs, ", end="")
     print(f"a checkpoint every {SAVE_EVERY} steps, seed {options.seed}\n")
     print(f"{'run':<14}{'started at':>12}{'ended at':>12}{'batches':>9}{'seconds':>9}  end")
@@ -101,15 +99,9 @@ def prove(options: argparse.Namespace, corpus: Path, scratch: Path) -> str | Non
 def train(
     options: argparse.Namespace, corpus: Path, scratch: Path, name: str, *, kills: int = 0, steps: int = 0
 ) -> list[Run]:
-    """Train from the beginning to the end of the last epoch, with kills and restarts.
+    """Train all epochs, with kills at random ones of so many steps, and a restart after each.
 
-    Args:
-        options: The flags.
-        corpus: The corpus directory.
-        scratch: Where checkpoints and logs go.
-        name: What the table calls the runs.
-        kills: How often to kill the job.
-        steps: How many steps the job has, to choose the kills from.
+    `name` is the label of the runs in the table; checkpoints and logs go to `scratch`.
     """
     checkpoints = scratch / f"{name}-checkpoints"
     checkpoints.mkdir()
@@ -140,13 +132,13 @@ def print_row(label: str, run: Run, violence: str) -> None:
 
 
 def verdict(whole: list[RankLog], runs: list[list[RankLog]]) -> str:
-    """Say in words and numbers what has been compared."""
+    """Return in words and numbers what has been compared."""
     ranks, steps, kills = len(whole), whole[0].trained[-1].step, len(runs) - 1
     trained = sum(len(log.trained) for run in runs for log in run)
     times = f"{kills} kill" if kills == 1 else f"{kills} kills"
     return (
         f"\n{steps} batches on each of {ranks} ranks, {times}: every batch and every loss equal, "
-        f"and so are the {trained - steps * ranks} that were trained again after a restart."
+        f"including the {trained - steps * ranks} that were trained again after a restart."
     )
 
 

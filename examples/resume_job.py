@@ -1,4 +1,4 @@
-"""Run a training job under torchrun, follow it through its logs, and kill it for good at a chosen step."""
+"""A training job under torchrun: followed through its logs, and killed at a chosen step."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from pathlib import Path
 
 from resume_logs import newest_step, read_pid
 
-_MARK = "TDSTREAM_RESUME_DEMO"  # in the environment of every process of a job, so that none can hide
+_MARK = "TDSTREAM_RESUME_DEMO"  # in the environment of every process of a job, to find them all
 _POLL_S = 0.005
-_STALL_S = 180.0  # without a new batch for so long, a job hangs
+_STALL_S = 180.0  # a job without a new batch for so long hangs
 _WORKERS_GONE_S = 2.0  # loader workers whose trainer was killed look for it twice a second
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """When a job is to die, and how."""
+    """When and how to kill a job."""
 
     step: int
     """Kill when any rank has trained this step ..."""
     delay_s: float
     """... and this much later."""
     everything: bool
-    """Whether to kill the loader workers too, or only torchrun and the trainers: the workers must then see
-    for themselves that they are alone."""
+    """Whether to kill the loader workers too, or only torchrun and the trainers: the workers must then notice
+    by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What became of a job."""
+    """The outcome of a job."""
 
     log_files: list[Path]
     """One per rank."""
     killed: bool
-    """Whether it was killed, or ran to its end."""
+    """Whether it was killed, rather than finished."""
     seconds: float
     """From start to end."""
 
@@ -53,24 +53,21 @@ class Run:
 
 
 class JobError(Exception):
-    """A job failed by itself, hung, or left a process behind."""
+    """A job failed by itself, hung, or left a process running."""
 
 
 def run_job(
     trainer: str, arguments: list[str], *, num_ranks: int, log_dir: Path, kill: Kill | None = None
 ) -> Run:
-    """Run a trainer to its end, or to its violent death.
+    """Run a trainer to its end, or until it is killed; raise JobError if it fails by itself or hangs.
 
     Args:
-        trainer: Its file, beside this one. In --log_dir each rank writes a log rank_N.jsonl; the first line
-            names its "pid", each further one a "step".
+        trainer: Its file, beside this one. In --log_dir each rank writes a log rank_N.jsonl, whose first line
+            has its "pid" and each further one a "step".
         arguments: The trainer's flags, without --log_dir.
         num_ranks: Processes to train with.
-        log_dir: Made for this run. What killed processes leave behind lands beside it.
-        kill: When to kill the job; None lets it end.
-
-    Raises:
-        JobError: If the job failed by itself, hung, or left a process behind.
+        log_dir: Created for this run; temporary files of the job go beside it.
+        kill: When to kill the job; None for never.
     """
     log_dir.mkdir(parents=True)
     job = _Job(trainer, arguments, num_ranks=num_ranks, log_dir=log_dir)
@@ -100,7 +97,7 @@ class _Job:
             )  # fmt: skip
 
     def follow(self, kill: Kill | None) -> bool:
-        """Wait for the end, or kill the job when it is due; return whether it was killed."""
+        """Wait for the end, or kill the job when the kill is due; return whether it was killed."""
         step, moved = 0, time.monotonic()
         while self._torchrun.poll() is None:
             time.sleep(_POLL_S)
@@ -118,8 +115,8 @@ class _Job:
         return False
 
     def kill(self, *, everything: bool) -> None:
-        """Send SIGKILL to torchrun and the ranks, and with `everything` to the loader workers as well."""
-        # torchrun puts each rank into a process group of its own, and a rank's workers belong to its group.
+        """Send SIGKILL to torchrun and the ranks, and with `everything` to the loader workers, too."""
+        # torchrun puts each rank in its own process group, which the workers of the rank belong to.
         send: Callable[[int, int], None] = os.killpg if everything else os.kill
         for pid in (self._torchrun.pid, *map(read_pid, self.log_files)):
             if pid is not None:
@@ -133,11 +130,7 @@ class _Job:
             self.kill(everything=True)
 
     def _wait_for_workers(self) -> None:
-        """Wait until the job has no process any more.
-
-        Raises:
-            JobError: If one is still there when its time is up.
-        """
+        """Wait until the job has no process left; raise JobError if one stays too long."""
         deadline = time.monotonic() + _WORKERS_GONE_S
         while left := list(self._processes()):
             if time.monotonic() > deadline:
@@ -147,13 +140,13 @@ class _Job:
             time.sleep(_POLL_S)
 
     def _processes(self) -> Iterator[int]:
-        """Yield the ids of the job's processes; where there is no /proc, none."""
+        """Yield the ids of the job's processes; none on systems without /proc."""
         wanted = f"{_MARK}={self._mark}".encode()
         for environment in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if wanted in environment.read_bytes().split(b"\0"):
                     yield int(environment.parent.name)
-            except OSError:  # ended meanwhile, or another user's
+            except OSError:  # has ended, or belongs to another user
                 continue
 
     def _output(self) -> str:
@@ -162,12 +155,9 @@ class _Job:
 
 
 def choose_kills(number: int, steps: int, seed: int) -> list[Kill]:
-    """Return kills at random steps, one in each of `number` equal parts of the training.
-
-    The first, third, ... spare the loader workers.
-    """
+    """Return kills at random steps, one in each of `number` equal parts; every other spares the workers."""
     chance = random.Random(seed)  # noqa: S311  # no secret
-    part = steps / (number + 0.5)  # the last half part is left over: a job that has ended cannot be killed
+    part = steps / (number + 0.5)  # half a part is left at the end: a finished job cannot be killed
     return [
         Kill(
             step=1 + int(part * (kill + chance.random())),

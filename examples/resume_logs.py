@@ -1,4 +1,4 @@
-"""Read what the ranks of a job logged, and find the first difference between two jobs."""
+"""The logs of a job's ranks, and the first difference between two jobs."""
 
 from __future__ import annotations
 
@@ -27,50 +27,44 @@ class RankLog:
     """What one rank wrote in one run, from start to end or kill."""
 
     pid: int
-    """Its process."""
+    """Its process id."""
     start_step: int
     """The step of the checkpoint that it started from; 0 without one."""
     batches_per_epoch: int
-    """What len(loader) promised."""
+    """len(loader)."""
     trained: tuple[Trained, ...]
     """The batches, in the order of training."""
 
 
 def read_log(path: Path) -> RankLog | None:
-    """Return a rank's log; None as long as it has no first line. A line that a kill cut is left out."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # what follows the last \n is cut
+    """Return a rank's log without a truncated last line; None if it has no complete line."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last line is truncated
     if not lines:
         return None
     return RankLog(**json.loads(lines[0]), trained=tuple(Trained(**json.loads(line)) for line in lines[1:]))
 
 
 def read_logs(paths: Sequence[Path]) -> list[RankLog]:
-    """Return the logs of the ranks that have begun."""
+    """Return the logs of the ranks that have started."""
     return [log for log in map(read_log, paths) if log is not None]
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the process of a log's rank; None as long as it has no first line."""
+    """Return the process id in a log; None if it has no complete line."""
     first, ended, _ = path.read_text().partition("\n") if path.exists() else ("", "", "")
     return int(json.loads(first)["pid"]) if ended else None
 
 
 def newest_step(path: Path) -> int:
-    """Return the step of a log's last whole line; 0 if there is none."""
+    """Return the step of a log's last complete line; 0 if there is none."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     return int(json.loads(lines[-2])["step"]) if len(lines) > 2 else 0
 
 
 def first_difference(whole: Sequence[RankLog], runs: Sequence[Sequence[RankLog]]) -> str | None:
-    """Compare an interrupted job with one that ran through, and name the first difference.
+    """Return in words where the runs of an interrupted job differ from an uninterrupted one; None if nowhere.
 
-    Args:
-        whole: The uninterrupted job's logs, one per rank.
-        runs: The interrupted job's logs, per run and rank. Batches that were trained again after a restart
-            are compared each time.
-
-    Returns:
-        The rank, the step, and what differs, in words; None if every batch and every loss is equal.
+    Batches that were trained again after a restart are compared each time.
     """
     found = [
         difference
@@ -96,7 +90,7 @@ def _difference(rank: int, whole: RankLog, runs: Sequence[RankLog]) -> tuple[int
 
 def _mismatch(expected: Trained | None, record: Trained, step: int) -> str | None:
     if record.step != step:
-        return f"the log goes on with step {record.step}"
+        return f"the log continues with step {record.step}"
     if expected is None:
         return "the uninterrupted run has no such step"
     for name in ("epoch", "batch", "loss"):
@@ -107,9 +101,9 @@ def _mismatch(expected: Trained | None, record: Trained, step: int) -> str | Non
 
 
 def first_fault(whole: Sequence[RankLog], epochs: int) -> str | None:
-    """Say what is wrong with an uninterrupted job: a wrong number of batches, or a batch given twice.
+    """Return what is wrong with an uninterrupted job: a wrong number of batches, or a repeated one.
 
-    Two equal jobs prove little if both are given the same few batches again and again.
+    Two equal jobs prove little if both receive the same few batches again and again.
     """
     seen: dict[tuple[int, str], str] = {}
     for rank, log in enumerate(whole):

@@ -1,6 +1,6 @@
-"""Train a small model so that it can be killed at any instant: a pattern to copy. Run under torchrun.
+"""Training of a small model that may be killed at any instant: a pattern to copy. Run it under torchrun.
 
-The loader's state is saved with the step, in the same file as the model and the optimizer. After a restart:
+The loader's state is saved with the step, in one file with the model and the optimizer. After a restart:
 build, load_state_dict, iterate.
 """
 
@@ -25,9 +25,9 @@ import tdstream
 
 
 def main() -> None:
-    """Join the other ranks, train, leave."""
+    """Join the other ranks and train."""
     options = parse_arguments()
-    torch.set_num_threads(1)  # sums are split over threads: their number is part of a loss's last bits
+    torch.set_num_threads(1)  # the number of threads decides the last bits of sums
     dist.init_process_group("gloo")
     with (options.log_dir / f"rank_{dist.get_rank()}.jsonl").open("w") as log:
         train(options, log)
@@ -54,8 +54,8 @@ def train(options: argparse.Namespace, log: IO[str]) -> None:
     """Train all epochs, from the newest checkpoint if there is one."""
     torch.manual_seed(options.seed)
     bare = TinyLM(vocab_size=options.vocab_size, seq_len=options.seq_len)
-    # With find_unused_parameters DDP packs gradients once and for all. Otherwise it packs them anew after the
-    # first step: a restart with three or more ranks would add them in another order, and change last bits.
+    # Without find_unused_parameters, DDP regroups gradients after the first step: after a restart, three or
+    # more ranks would add them in another order, and the last bits would change.
     model = DistributedDataParallel(bare, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     dataset = tdstream.build(

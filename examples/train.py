@@ -1,11 +1,11 @@
-"""Train a small GPT: a complete trainer to copy from, in one file; on one process, or under torchrun.
+"""Training of a small GPT: a complete trainer in one file to copy from; in one process or under torchrun.
 
 python examples/train.py --tiny
 torchrun --standalone --nproc_per_node=2 examples/train.py --data data/corpus --epochs 2
 python examples/train.py --data texts.jsonl --streaming --tokenizer gpt2 --max_steps 1000
 
-Kill it whenever you like and start it again: with --resume auto, the default, it goes on behind its last
-checkpoint, and its losses are those of a run that was never interrupted.
+Kill it at any time and start it again: with --resume auto, the default, it resumes after its last checkpoint,
+and its losses are those of a run that was never interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers import ByT5Tokenizer, get_cosine_schedule_with_warmup
 import tdstream
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-NUMBERS = {  # a batch is of one rank, grad_accum batches are a step, and max_steps, if any, replaces epochs
+NUMBERS = {  # batch_size is per rank, a step takes grad_accum batches, max_steps above 0 replaces epochs
     "seq_len": 1024, "batch_size": 8, "grad_accum": 1, "epochs": 1, "max_steps": 0, "lr": 6e-4,
     "warmup_ratio": 0.03, "width": 384, "depth": 6, "num_workers": 0, "save_every": 200, "val_every": 200,
     "val_batches": 50, "val_share": 0.01, "val_documents": 1000, "seed": 42,
@@ -43,14 +43,16 @@ TINY = {
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Return the flags; --tiny has defaults of its own."""
+    """Return the flags; --tiny has its own defaults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--tiny", action="store_true", help="a CPU, a minute, and text that every machine has")
+    what.add_argument(
+        "--tiny", action="store_true", help="a minute on a CPU, with text that every machine has"
+    )
     what.add_argument("--data", help="a corpus, a text file (jsonl, parquet, ...), or a dataset's name")
-    parser.add_argument("--streaming", action="store_true", help="tokenize while reading; a .txt by lines")
+    parser.add_argument("--streaming", action="store_true", help="tokenize while reading; .txt by lines")
     parser.add_argument("--tokenizer", help="a name or a directory; a corpus needs none")
-    parser.add_argument("--text_field", default="text", help="the field of a record that holds its text")
+    parser.add_argument("--text_field", default="text", help="the text field of a record")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/train"), help="checkpoint and losses")
     parser.add_argument("--resume", choices=["auto", "never"], default="auto")
     for name, default in NUMBERS.items():
@@ -85,7 +87,7 @@ class GPT(nn.Module):
 
 
 class Trainer:
-    """What a run needs, and where it stands."""
+    """Model, data, optimizer and progress of a run."""
 
     def __init__(self, options: argparse.Namespace, device: torch.device) -> None:
         self.options, self.device = options, device
@@ -93,7 +95,7 @@ class Trainer:
         batches = options.max_steps * options.grad_accum if options.max_steps else self.loader
         self.steps = tdstream.steps(batches, 1 if options.max_steps else options.epochs, options.grad_accum)
         self.gpt = GPT(vocab_size, options.seq_len, options.width, options.depth).to(device)
-        # Without find_unused_parameters three or more ranks would add in another order after a restart.
+        # Without find_unused_parameters, three or more ranks add gradients in another order after a restart.
         ranks = DistributedDataParallel(self.gpt, find_unused_parameters=True) if WORLD_SIZE > 1 else None
         self.model, self.no_sync = ranks or self.gpt, ranks.no_sync if ranks else contextlib.nullcontext
         self.optimizer = torch.optim.AdamW(self.gpt.parameters(), lr=options.lr, weight_decay=0.1)
@@ -115,8 +117,8 @@ class Trainer:
             print(self.meter.report())
 
     def run_epoch(self) -> None:
-        """Train on an epoch, or on its rest."""
-        self.loader.set_epoch(self.epoch)  # the epoch that a loaded state stands in: its place is kept
+        """Train on an epoch, or on the rest of it."""
+        self.loader.set_epoch(self.epoch)  # the epoch of a loaded state, whose position is kept
         bar = tdstream.progress(self.loader, epoch=self.epoch, meter=self.meter)
         losses = torch.zeros((), device=self.device)  # of the batches since the last step
         keys: dict[str, str] = {}
@@ -127,7 +129,7 @@ class Trainer:
                 continue
             shown, lr = mean_over_ranks(losses), self.schedule.get_last_lr()[0]
             losses.zero_()
-            if RANK == 0:  # after a kill, steps behind the checkpoint are noted once more
+            if RANK == 0:  # after a kill, steps after the checkpoint are logged again
                 with (self.options.output_dir / "losses.jsonl").open("a") as log:
                     log.write(json.dumps({"step": self.step, "epoch": self.epoch, "loss": shown}) + "\n")
             keys |= {"loss": f"{shown:.4f}", "ppl": f"{math.exp(shown):.2f}", "lr": f"{lr:.2e}"}
@@ -140,11 +142,11 @@ class Trainer:
                 return
 
     def learn(self, batch: dict[str, Tensor]) -> tuple[Tensor, bool]:
-        """Add a batch's gradients; return its part of the step's loss, and whether that step is done."""
+        """Add a batch's gradients; return its share of the step's loss, and whether the step is complete."""
         accum, streams = self.options.grad_accum, self.options.streaming
         number = (self.loader.step if streams else self.loader.batches_done) - 1
         left = accum if streams else len(self.loader) - number // accum * accum
-        group = min(accum, left)  # an epoch's last step may have fewer, or takes more of a stream
+        group = min(accum, left)  # the last step of an epoch may have fewer; that of a stream takes more
         is_step = number % accum == group - 1
         with contextlib.nullcontext() if is_step else self.no_sync():
             loss = self.model(batch["input_ids"], batch["labels"]) / group
@@ -159,7 +161,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
-        """Return the loss on the first batches, and the entropy of how often each token is in them."""
+        """Return the loss on the first batches, and the entropy of their token frequencies."""
         losses, counts = [], torch.zeros(self.gpt.tokens.num_embeddings, device=self.device)
         for batch in islice(self.val_loader, self.options.val_batches):
             losses.append(self.model(batch["input_ids"], batch["labels"]))
@@ -177,18 +179,18 @@ class Trainer:
             with (unfinished := self.checkpoint.with_suffix(".tmp")).open("wb") as file:
                 torch.save({**parts, "loaders": states, "epoch": self.epoch, "step": self.step}, file)
                 file.flush()
-                os.fsync(file.fileno())  # before the rename, which must not name bytes that are not there
+                os.fsync(file.fileno())  # before the rename: no name without its bytes
             unfinished.replace(self.checkpoint)
 
     def load(self) -> None:
-        """Go on behind the checkpoint. A model with dropout would save torch.get_rng_state() as well."""
+        """Resume after the checkpoint. A model with dropout would also save torch.get_rng_state()."""
         saved = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
         for name in ("gpt", "optimizer", "schedule"):
             getattr(self, name).load_state_dict(saved[name])
         self.loader.load_state_dict(saved["loaders"][RANK % len(saved["loaders"])])
         self.epoch, self.step = saved["epoch"], saved["step"]
         if RANK == 0:
-            print(f"going on behind step {self.step:,} of {self.steps.total:,}")
+            print(f"resuming after step {self.step:,} of {self.steps.total:,}")
 
 
 def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, Any, int]:
@@ -209,7 +211,7 @@ def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, A
 
 
 def prepared(options: argparse.Namespace, text: Any) -> Any:
-    """Return the corpus of a text, which rank 0 prepares if it is none yet."""
+    """Return the corpus of a text, which rank 0 prepares unless it is a corpus already."""
     if isinstance(text, str) and (Path(text) / "meta.json").exists():
         return Path(text)
     tokenizer, corpus = options.tokenizer, options.output_dir / "corpus"
@@ -225,14 +227,14 @@ def prepared(options: argparse.Namespace, text: Any) -> Any:
 
 
 def mean_over_ranks(value: Tensor) -> float:
-    """Return the mean of all ranks' values; it may be left in place of this rank's."""
+    """Return the mean of all ranks' values; may overwrite this rank's."""
     if WORLD_SIZE > 1:
         dist.all_reduce(value)
     return float(value) / WORLD_SIZE
 
 
 def main() -> None:
-    """Join the other ranks, train, leave."""
+    """Join the other ranks and train."""
     options, device = parse_arguments(), torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

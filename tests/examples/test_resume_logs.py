@@ -115,7 +115,7 @@ def test_a_step_too_many_is_a_difference(resume_logs, make_logs):
     out_of_turn = resume_logs.first_difference(whole, [skipping])
 
     assert beyond == "rank 0, step 7, run 1: the uninterrupted run has no such step"
-    assert out_of_turn == "rank 0, step 3, run 1: the log goes on with step 4"
+    assert out_of_turn == "rank 0, step 3, run 1: the log continues with step 4"
 
 
 def test_an_uninterrupted_job_can_be_at_fault(resume_logs, make_logs):

@@ -120,7 +120,7 @@ def test_a_kill_changes_no_loss(tmp_path, corpus):
     assert [step for step, _ in whole] == list(range(1, 16))
     assert [record["epoch"] for record in log_of(tmp_path / "whole")] == [0] * 5 + [1] * 5 + [2] * 5
     assert set(losses(tmp_path / "killed")) == set(whole)
-    assert "going on behind step" in done.stdout
+    assert "resuming after step" in done.stdout
 
 
 @pytest.mark.exhaustive
@@ -134,7 +134,7 @@ def test_a_kill_changes_no_loss_of_two_ranks(tmp_path, corpus):
     whole = losses(tmp_path / "whole")
     assert [step for step, _ in whole] == list(range(1, 10))
     assert set(losses(tmp_path / "killed")) == set(whole)
-    assert done.stdout.count("going on behind step") == 1
+    assert done.stdout.count("resuming after step") == 1
 
 
 @pytest.mark.exhaustive
