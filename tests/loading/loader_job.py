@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from loader_truth import SEED, SEQ_LEN, ids_of
 
 import tdstream
@@ -71,6 +70,8 @@ def save(loader: tdstream.Loader, checkpoint: Path) -> None:
 
 def through_distributed_checkpoint(options: argparse.Namespace, loader: tdstream.Loader) -> None:
     """Save five steps into an epoch, with all ranks at once; load into loaders of half the batch size."""
+    import torch.distributed.checkpoint as dcp  # it takes a second, which the other jobs need not wait
+
     batches = iter(loader)
     consumed: list[Any] = [ids_of(next(batches)) for _ in range(5)]
     dcp.save({"step": torch.tensor(5), "loader": loader}, checkpoint_id=options.directory / "dcp")

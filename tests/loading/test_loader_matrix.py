@@ -205,7 +205,7 @@ def test_wrap_fills_up_after_a_change_of_geometry(counting: Path, workers: int, 
         ranks.open()
         ranks.take(position)
         state = ranks.state()
-    with cluster(counting, Geometry(3, workers, 8), state, tail="wrap") as ranks:
+    with cluster(counting, Geometry(3, workers, 8, workers > 0), state, tail="wrap") as ranks:
         found = ranks.loop()
         following = ranks.loop()
     order = epoch_order("numpy", 0)

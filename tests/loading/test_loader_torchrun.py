@@ -30,11 +30,13 @@ def torchrun(
     """Start the job, as many ranks as the geometry says; at the end torchrun and they are gone."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"),
+        *("--run_path", "--start_method=fork"),  # ranks are forked, and so need not import torch each
         *(f"--nproc_per_node={geometry.world}", f"--log_dir={directory / 'torchrun'}", str(JOB)),
         *("--corpus", str(corpus), "--directory", str(directory), "--workers", str(geometry.workers)),
         *("--batch-size", str(geometry.batch_size), "--epochs", str(EPOCHS), *flags),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join([str(JOB.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": path}
     with (
         (directory / "output.txt").open("a") as output,
         subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,

@@ -153,13 +153,27 @@ class Walker:
         assert as_bytes(state) == kept
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(100))
 def test_a_walk_without_workers(short: Path, seed: int) -> None:
     """After each of 60 random actions a loader must be where the model is."""
     Walker(short, seed, (0,)).walk(60)
 
 
-@pytest.mark.parametrize("seed", range(150, 200))
+@pytest.mark.parametrize("seed", range(150, 175))
 def test_a_walk_with_workers(short: Path, seed: int) -> None:
     """The same must hold where loaders have up to three workers, persistent or not."""
+    Walker(short, seed, (0, 1, 2, 3)).walk(24)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_more_walks_without_workers(short: Path, seed: int) -> None:
+    """The same, from other seeds."""
+    Walker(short, seed, (0,)).walk(60)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(175, 200))
+def test_more_walks_with_workers(short: Path, seed: int) -> None:
+    """The same, from other seeds."""
     Walker(short, seed, (0, 1, 2, 3)).walk(24)

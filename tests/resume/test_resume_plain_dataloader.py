@@ -42,7 +42,7 @@ def test_no_worker_of_a_tiny_epoch_is_taken_for_the_next(
 ) -> None:
     """A worker that starts when a sibling has already ended the epoch must still serve that epoch."""
     data = dataclasses.replace(BATCH, batch_size=batch_size)
-    for _ in range(5):
+    for _ in range(3):
         loader = wrap(make_dataset(corpus, data), data, Setup(3, persistent), DataLoader)
         assert [one_pass(loader, data) for _ in range(3)] == [truth(data, epoch) for epoch in range(3)]
 

@@ -126,12 +126,13 @@ def test_each_rank_resumes_its_own_part(mode: str, workers: int, corpus: Path) -
 @pytest.mark.parametrize("skip", [0, 1, 7])
 def test_the_reference_rule_is_reproduced(skip: int, world: int, shuffle: bool, corpus: Path) -> None:
     """Every rank and worker must be given the samples that the reference loader would give it."""
-    for workers in WORKERS:
+    # Each number of workers meets each of the skips, worlds and orders, not every three of them.
+    for workers in (0, 1 + (skip + world + shuffle) % 3):
         for rank in range(world):
             data = Data("reference", 5, 3, skip, shuffle, rank=rank, world=world)
             dataset = make_dataset(corpus, data)
             assert (len(dataset), dataset.total_samples) == (37, 37)
-            # Over all cases, every rank and number of workers meets both loaders.
+            # Over all cases, every rank and every number of workers meets both loaders.
             kind = (DataLoader, StatefulDataLoader)[(rank + workers + skip) % 2]
             # Workers that live on are as many as others, and are started once for three epochs.
             loader = wrap(dataset, data, Setup(workers, workers > 0), kind)

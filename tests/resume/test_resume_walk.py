@@ -101,7 +101,7 @@ def walk(corpus: Path, setup: Setup, actions: list[tuple[str, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("setup", "examples"),
-    [(Setup(), 120), (Setup(2, False, 5), 12), (Setup(2, True), 12), (Setup(3, True, 1, 4), 12)],
+    [(Setup(), 120), (Setup(2, False, 5), 8), (Setup(2, True), 8), (Setup(3, True, 1, 4), 8)],
     ids=["w0", "w2", "w2p", "w3p"],
 )
 def test_a_random_walk_stays_with_the_model(setup: Setup, examples: int, corpus: Path) -> None:

@@ -61,6 +61,7 @@ def torchrun(directory, tokenizer, *options, code=0):
         "torch.distributed.run",
         "--standalone",
         "--nproc_per_node=2",
+        *("--run_path", "--start_method=fork"),  # ranks are forked, and so need not import torch each
         str(JOB),
         *arguments,
     ]
