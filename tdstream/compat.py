@@ -1,4 +1,4 @@
-"""The drop-in for code that was written against the reference loader."""
+"""A drop-in replacement for code written against the reference loader."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tdstream.pipelines.pipeline import Pipeline
 
 
 class DistributedDataset(Pipeline):
-    """Single samples in the reference loader's order, to the bit, and stateful as every pipeline.
+    """Single samples in the reference loader's order, to the bit, and stateful like every pipeline.
 
     Samples are blocks of seq_len + 1 tokens. With shuffle, an epoch's order is
-    np.random.default_rng(seed + epoch * 1000003).permutation(total_samples); its first global_skip_batches
-    entries are left out; stream s = dp_rank * num_workers + worker_id of S = dp_world_size * num_workers
-    takes every S-th from s.
+    np.random.default_rng(seed + epoch * 1000003).permutation(total_samples), without its first
+    global_skip_batches entries; stream s = dp_rank * num_workers + worker_id of S = dp_world_size *
+    num_workers takes every S-th from s. Yields {"input_ids", "labels"}, int64 [T] each.
 
     Args:
         data_dir: A corpus directory.
         seq_len: T, tokens of a sample's input.
-        dtype: "uint16" or "uint32", where the corpus has no meta.json.
+        dtype: "uint16" or "uint32", if the corpus has no meta.json.
         shuffle: Whether each epoch has an order of its own.
         seed: Decides the orders, together with the epoch.
         global_skip_batches: *Samples*, over all ranks, to leave out at the beginning of every epoch; for
@@ -35,7 +35,8 @@ class DistributedDataset(Pipeline):
         dp_rank: This process's data-parallel rank; default torch.distributed's, else RANK, else 0.
         dp_world_size: The number of data-parallel ranks; given together with dp_rank.
 
-    Yields {"input_ids", "labels"}, int64 [T] each. len() is total_samples, over all ranks. Raises as `build`.
+    Raises:
+        TdstreamError: As `build`.
     """
 
     def __init__(
@@ -60,5 +61,5 @@ class DistributedDataset(Pipeline):
         super().__init__([source, reader, permutation], splitter, Collate(batched=False), strict=strict)
 
     def __len__(self) -> int:
-        """Samples of the corpus, over all ranks: what the reference loader says."""
+        """Samples of the corpus, over all ranks, as in the reference loader."""
         return self.total_samples

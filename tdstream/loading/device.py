@@ -1,4 +1,4 @@
-"""Bring batches to a device ahead of the trainer, in a thread; on CPU there is nothing to bring."""
+"""Batches copied to a device ahead of the trainer, in a thread; on the CPU they stay as they are."""
 
 from __future__ import annotations
 
@@ -20,64 +20,59 @@ Moved = tuple[Batch, Any]
 _POLL_SECONDS = 0.1
 
 
-class Ahead(Iterator[Batch]):
-    """An iterator that a thread keeps a few batches ahead of.
+class Transfer:
+    """Copies a loader's batches to a device, `prefetch` of them ahead, one pass at a time.
 
-    Args:
-        source: The batches; only the thread takes from it.
-        move: Brings one to the device; called in the thread.
-        prefetch: Batches that may lie ready, at least 1.
+    Raises:
+        ConfigError: If there is no such device here, or prefetch is below 1.
     """
 
-    def __init__(self, source: Iterator[Any], move: Mover, prefetch: int) -> None:
-        self._move, self._stop = move, threading.Event()
-        self._ready: queue.Queue[Any] = queue.Queue(prefetch)
-        # The thread knows the queue and not this object, which can so be collected, and then ends it.
-        self._thread = threading.Thread(
-            target=_fill, args=(source, move, self._ready, self._stop), name="tdstream-ahead", daemon=True
-        )
-        self._thread.start()
+    def __init__(self, device: str | torch.device | None, prefetch: int) -> None:
+        target = _check_device(device)
+        self._mover = None if target.type == "cpu" else Mover(target)
+        self._prefetch = check_int("prefetch", prefetch, at_least=1)
+        self._ahead: Ahead | None = None
 
-    def __next__(self) -> Batch:
-        """Return the next batch; what the source raised, its end included, is raised here."""
-        moved = self._ready.get()
-        if isinstance(moved, BaseException):
-            self._ready.put(moved)  # for a next call
-            raise moved
-        return self._move.arrived(moved)
+    @property
+    def needed(self) -> bool:
+        """Whether batches are copied at all."""
+        return self._mover is not None
 
-    def close(self) -> None:
-        """End the thread; batches that lie ready are dropped."""
-        self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+    def begin(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Return the batches of a pass, on the device."""
+        if self._mover is None:
+            return batches
+        self._ahead = Ahead(batches, self._mover, self._prefetch)
+        return self._ahead
 
-    def __del__(self) -> None:
-        """End the thread with the iterator."""
-        self._stop.set()
+    def copy_now(self, batch: Batch) -> Batch:
+        """Return one batch, on the device; not ahead of the trainer."""
+        return batch if self._mover is None else self._mover.finish(self._mover.start(batch))
+
+    def end(self) -> None:
+        """End the thread of the last pass: it must not take from workers that begin another one."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
 
 class Mover:
-    """Copies to a CUDA device: pinned, without blocking, on a stream of its own, in the storage type.
-
-    Args:
-        device: The device.
-    """
+    """Copies to a CUDA device: pinned, without blocking, on a stream of its own, in the storage type."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
 
-    def __call__(self, batch: Batch) -> Moved:
+    def start(self, batch: Batch) -> Moved:
         """Start the copy; called in the thread."""
         with torch.cuda.stream(self._stream):
-            moved = on_device(batch, self._copy)
+            moved = copy_batch(batch, self._copy)
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
             event.record(self._stream)
         return moved, event
 
-    def arrived(self, moved: Moved) -> Batch:
-        """Let the trainer's stream wait for the copy, and hold the memory until it is done with it."""
+    def finish(self, moved: Moved) -> Batch:
+        """Make the trainer's stream wait for the copy, and keep the memory for as long as it uses it."""
         batch, event = moved
         current = torch.cuda.current_stream(self.device)
         current.wait_event(event)
@@ -90,75 +85,43 @@ class Mover:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
-class Transfer:
-    """What a loader does to bring its batches to a device, one pass at a time.
+class Ahead(Iterator[Batch]):
+    """Batches from an iterator that a thread reads, `prefetch` of them ahead."""
 
-    Args:
-        device: A CUDA device; None or a CPU leaves batches as they are.
-        prefetch: Batches that lie ready on the device, at least 1.
+    def __init__(self, source: Iterator[Any], mover: Mover, prefetch: int) -> None:
+        self._mover, self._stop = mover, threading.Event()
+        self._ready: queue.Queue[Any] = queue.Queue(prefetch)
+        # The thread knows the queue but not this object, which can so be collected, and then ends the thread.
+        self._thread = threading.Thread(
+            target=_fill, args=(source, mover, self._ready, self._stop), name="tdstream-ahead", daemon=True
+        )
+        self._thread.start()
 
-    Raises:
-        ConfigError: If there is no such device here, or prefetch is below 1.
-    """
+    def __next__(self) -> Batch:
+        """Return the next batch, or raise what the source raised, StopIteration included."""
+        moved = self._ready.get()
+        if isinstance(moved, BaseException):
+            self._ready.put(moved)  # for the next call
+            raise moved
+        return self._mover.finish(moved)
 
-    def __init__(self, device: str | torch.device | None, prefetch: int) -> None:
-        target = _device(device)
-        self._mover = None if target.type == "cpu" else Mover(target)
-        self._prefetch = check_int("prefetch", prefetch, at_least=1)
-        self._ahead: Ahead | None = None
+    def close(self) -> None:
+        """End the thread and drop the batches that are ready."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
-    @property
-    def needed(self) -> bool:
-        """Whether batches have to be brought anywhere."""
-        return self._mover is not None
-
-    def begin(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return the batches of a pass, on the device."""
-        if self._mover is None:
-            return batches
-        self._ahead = Ahead(batches, self._mover, self._prefetch)
-        return self._ahead
-
-    def bring(self, batch: Batch) -> Batch:
-        """Return one batch, on the device; it is not brought ahead."""
-        return batch if self._mover is None else self._mover.arrived(self._mover(batch))
-
-    def end(self) -> None:
-        """End the thread of the last pass, which must not take from workers that begin another."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+    def __del__(self) -> None:
+        """End the thread with the iterator."""
+        self._stop.set()
 
 
-def _device(device: str | torch.device | None) -> torch.device:
-    try:
-        target = torch.device("cpu" if device is None else device)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is no device: {str(error).splitlines()[0]}") from None
-    if target.type not in ("cpu", "cuda") or (target.type == "cuda" and not torch.cuda.is_available()):
-        raise ConfigError(f"device={device!r} is not here; batches go to a CUDA device, or stay on the CPU.")
-    return target
-
-
-def on_device(batch: Batch, copy: Callable[[Tensor], Tensor]) -> Batch:
-    """Copy a batch: a packed one as the arrays it was stored in, which become tensors on the device.
-
-    Args:
-        batch: The batch.
-        copy: Copies one tensor to the device.
-    """
-    if isinstance(batch, PackedBatch):
-        unpack, parts = batch.packed
-        return Batch(unpack(*(copy(torch.from_numpy(part)) for part in parts)))
-    return Batch({name: copy(value) if isinstance(value, Tensor) else value for name, value in batch.items()})
-
-
-def _fill(source: Iterator[Any], move: Mover, ready: queue.Queue[Any], stop: threading.Event) -> None:
-    """Take from the source, move, and put; at last put the exception that ended it."""
+def _fill(source: Iterator[Any], mover: Mover, ready: queue.Queue[Any], stop: threading.Event) -> None:
+    """Read, copy and queue batches; at last queue the exception that ended the source."""
     last: BaseException = StopIteration()
     try:
         while not stop.is_set():
-            _put(ready, move(next(source)), stop)
+            _put(ready, mover.start(next(source)), stop)
     except BaseException as error:
         last = error
     _put(ready, last, stop)
@@ -171,3 +134,23 @@ def _put(ready: queue.Queue[Any], item: Any, stop: threading.Event) -> None:
         except queue.Full:
             continue
         return
+
+
+def copy_batch(batch: Batch, copy: Callable[[Tensor], Tensor]) -> Batch:
+    """Copy a batch's tensors; of a packed batch the stored arrays, which are unpacked on the device."""
+    if isinstance(batch, PackedBatch):
+        unpack, parts = batch.packed
+        return Batch(unpack(*(copy(torch.from_numpy(part)) for part in parts)))
+    return Batch({name: copy(value) if isinstance(value, Tensor) else value for name, value in batch.items()})
+
+
+def _check_device(device: str | torch.device | None) -> torch.device:
+    try:
+        target = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={device!r} is not a device: {str(error).splitlines()[0]}") from None
+    if target.type not in ("cpu", "cuda") or (target.type == "cuda" and not torch.cuda.is_available()):
+        raise ConfigError(
+            f"device={device!r} is not available; batches go to a CUDA device or stay on the CPU."
+        )
+    return target

@@ -1,4 +1,4 @@
-"""What both loaders share: StatefulDataLoader underneath, one valid iterator, hooks of trainers."""
+"""The base of both loaders: StatefulDataLoader underneath, one valid iterator, hooks of trainers."""
 
 from __future__ import annotations
 

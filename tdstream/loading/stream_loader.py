@@ -185,7 +185,7 @@ class StreamLoader(LoaderBase):
         if self._pipeline.sync.all_have(batch is not None) and batch is not None:
             self._may_continue = False
             self.batches_done, self.step = self.batches_done + 1, self.step + 1
-            return self._transfer.bring(batch)
+            return self._transfer.copy_now(batch)
         self._stands = "behind"
         if batch is not None:
             self._drop_workers()  # other ranks have nothing left; what the workers still have is dropped

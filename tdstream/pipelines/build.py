@@ -1,4 +1,4 @@
-"""Compose the nodes into a dataset."""
+"""`build`: what a source is taken for, and the dataset over it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ from tdstream.pipelines.compose_mixture import compose_mixture
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import Pipeline
 from tdstream.pipelines.source_kind import Text, heed_meanings, holds_text, kind_of, mixture_kind
-from tdstream.pipelines.views import View
 from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.streams.stream_pipeline import StreamPipeline
 
-Source = str | Path | View | Any
-"""What `build` takes: the directory of a corpus, or a part of it; a mixture of several; or text."""
-
 
 def build(
-    source: Source,
+    source: Any,
     *,
     tokenizer: Any = None,
     text_field: str = "text",
@@ -62,65 +58,66 @@ def build(
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory, token shards and meta.json; or a part of one, from `split`. Or several of
-            them, name -> (source, weight), whose samples are mixed in these shares; or a `Mixture`. Or text:
-            a list of texts or a `datasets.Dataset`, tokenized into memory at the first need; a
-            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or
-            anything that can be iterated over again and again, tokenized on the fly.
+        source: A corpus directory (token shards and meta.json), or a part of one from `split`. Or several of
+            them to mix: name -> (source, weight), or a `Mixture`. Or text: a list of texts or a
+            `datasets.Dataset` is tokenized into memory here; a `datasets.IterableDataset`, a function that
+            returns an iterator over texts or records, or any object that can be iterated over repeatedly is
+            tokenized on the fly.
         tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
         text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
-        kind: What the source is to be taken for: "corpus", "memory", "cache" or "stream"; None decides by
-            what it is, and says so in the log.
-        cache_dir: A directory for corpora: text is prepared into it once, by whoever needs it first.
+        kind: How to treat the source: "corpus", "memory", "cache" or "stream"; None decides by its type and
+            logs the decision.
+        cache_dir: A directory for corpora: text is prepared into it once, by the first process to need it.
         num_proc: Processes that prepare it.
         encoder: What tokenizes: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
         seq_len: T, tokens of a sample's input.
-        batch_size: B, samples per rank and step. The dataset then yields batches, whatever the loader's own
-            batch_size of 1 or None; None yields single samples and leaves batching to the loader.
-        shuffle: Whether each epoch has an order of its own. "block" permutes blocks of neighbouring samples,
-            and the samples in each, for storage that is slow at random reads.
+        batch_size: B, samples per rank and step. The dataset then yields batches, which a loader with
+            batch_size 1 or None hands on; None yields single samples for the loader to batch.
+        shuffle: Whether each epoch has an order of its own. "block" permutes blocks of neighboring samples
+            and the samples within each, for storage that is slow at random reads.
         seed: Decides the orders, together with the epoch.
         order: "feistel" (no memory) or "numpy" (the reference loader's order, 8 bytes per sample).
-        shuffle_buffer: For a live stream: how many documents are mixed; 0 keeps the order, None means 10,000
-            with shuffle=True. The samples of up to so many documents are kept in memory.
-        stride: Tokens from one sample's start to the next one's; default seq_len + 1, and seq_len with
-            cut="document".
-        cut: "stream": samples are cut from the stream of tokens wherever they fall. "document": no sample
-            crosses a document's end; shorter ones are padded. "pack": a sample holds whole documents, or a
-            full row of one that is longer.
-        min_tail_len: The fewest tokens that make a document, or what is left of it behind its full samples,
-            worth a padded sample of its own, with cut="document"; default seq_len // 4.
-        samples: Which of the samples to serve, as a slice of their stored order, of a mixture of each
-            source's; None means all.
-        documents: Whether batches say where documents are: "document_ids", "position_ids", "cu_seqlens" and
-            "max_seqlen". With cut="pack" they always do.
+        shuffle_buffer: For a live stream: how many documents are shuffled, and kept in memory, at a time;
+            0 keeps the order; None means 10,000 with shuffle=True.
+        stride: Tokens from one sample's start to the next one's; default seq_len + 1, with cut="document"
+            seq_len.
+        cut: "stream": samples are windows of the joined documents. "document": no sample crosses the end of
+            a document; shorter ones are padded. "pack": a sample holds whole documents, or a full row of a
+            longer one.
+        min_tail_len: With cut="document", the fewest tokens of a document, or of the rest after its full
+            samples, that make a padded sample; default seq_len // 4.
+        samples: A slice of the samples to serve, in stored order (in a mixture, of each source); None means
+            all.
+        documents: Whether batches have "document_ids", "position_ids", "cu_seqlens" and "max_seqlen". With
+            cut="pack" they always do.
         cross_document_labels: Whether labels are kept where the target belongs to the next document.
-        cu_seqlens_capacity: A fixed length of cu_seqlens, for compiled models: it is padded with its last
+        cu_seqlens_capacity: A fixed length for cu_seqlens, for compiled models: it is padded with its last
             value, and max_seqlen is seq_len. A batch that needs more raises an error.
-        block_samples: Samples of a block, for shuffle="block".
-        dtype: "uint16" or "uint32", where the corpus has no meta.json.
+        block_samples: Samples in a block, for shuffle="block".
+        dtype: "uint16" or "uint32", if the corpus has no meta.json.
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
             that shift them inside, as those of transformers do.
-        tail: "drop" leaves out an epoch's last incomplete global batch; "wrap" fills it from the epoch's
-            beginning, of a mixture that a source left in the epoch's course from behind that place.
+        tail: "drop" drops an epoch's last incomplete global batch; "wrap" fills it from the beginning of the
+            epoch (in a mixture, from after the place at which a source last left it).
         source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source,
-            counted from 0 in the order in which the mixture names them; a state does not keep it.
+            counted from 0 in the order of the mixture; a state does not keep it.
         strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than
-            streams), states of other data or settings, and mixtures of tokenizers. False lets streams be
-            empty, and warns.
+            streams), states of other data or settings, and mixtures of tokenizers. False only warns, and
+            lets streams be empty.
         dp_rank: This process's data-parallel rank; default torch.distributed's, else RANK, else 0.
         dp_world_size: The number of data-parallel ranks; given together with dp_rank.
 
     Returns:
-        An IterableDataset. It yields {"input_ids", "labels"}, int64 [B, T] (or [T] each without
-        batch_size); len() is the number of items of this rank per epoch, and a live stream has none. With
-        cut="document" and "pack" also "attention_mask" and "is_natural_stop". With documents also
-        "document_ids", int32, and "position_ids", int64, of input_ids' shape, and with batch_size
-        "cu_seqlens", int32 [n], and the int "max_seqlen", for the flattened batch.
+        An IterableDataset of {"input_ids", "labels"}, int64 [B, T] (or [T] without batch_size); len() is the
+        number of items of this rank per epoch, and a live stream has none. cut="document" and "pack" add
+        "attention_mask" and "is_natural_stop". documents=True adds "document_ids", int32, and "position_ids",
+        int64, of input_ids' shape, and with batch_size "cu_seqlens", int32 [n], and the int "max_seqlen", for
+        the flattened batch.
 
     Raises:
-        ConfigError: If an argument is out of range, or the source is none of those.
-        TokenizerError: If text is given, and no usable tokenizer.
+        ConfigError: If an argument is out of range, or the source is of an unknown type.
+        SourceError: If a record of text in memory holds none.
+        TokenizerError: If text is given without a usable tokenizer.
         CorpusNotFoundError: If the directory or a shard is missing.
         CorpusError: If the corpus is damaged, unfinished, or too small for one sample.
         GeometryError: If strict and a stream would be empty.

@@ -1,4 +1,4 @@
-"""Parts of one corpus that have nothing in common: for training, and held out."""
+"""Disjoint parts of one corpus, such as one for training and one held out."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ class View:
     directory: str | Path
     """The corpus."""
     begin: Fraction
-    """Where it begins, from 0, the corpus's beginning, to 1, its end."""
+    """Where it begins: 0 is the corpus's beginning, 1 its end."""
     end: Fraction
     by: str
-    """What is divided: "samples" or "documents"."""
+    """What the corpus is divided by: "samples" or "documents"."""
 
     def range_of(self, number: int) -> tuple[int, int]:
-        """Return, of so many samples or documents, the first in this part, and the one behind the last."""
-        return _nearest(number * self.begin), _nearest(number * self.end)
+        """Return, of so many samples or documents, the first in this part and the one after the last."""
+        return int(number * self.begin + Fraction(1, 2)), int(number * self.end + Fraction(1, 2))
 
 
 def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples") -> list[View]:
-    """Divide a corpus into parts, in its own order; no token of a sample is in two of them.
+    """Divide a corpus, in its own order, into parts that share no sample.
 
     Args:
         corpus: The corpus directory.
-        fractions: The parts' shares, more than 0 each, together at most 1.
-        by: "samples": parts are ranges of samples, whatever they are with `build`'s other arguments (with
-            overlapping samples, stride below seq_len + 1, neighbouring parts share a few tokens).
-            "documents": parts are ranges of documents, each of which is in one part as a whole.
+        fractions: The parts' shares, each above 0, together at most 1.
+        by: "samples": parts are ranges of the samples that `build`'s other arguments make (if these overlap,
+            with stride below seq_len + 1, neighboring parts share a few tokens). "documents": parts are
+            ranges of whole documents.
 
     Returns:
         A view for each share, which `build` and `loader` take in place of the corpus.
 
     Raises:
-        ConfigError: If the corpus is no directory, the shares are out of range, or by is another word.
+        ConfigError: If the corpus is not a directory, the shares are out of range, or `by` is unknown.
     """
     given: Any = corpus
     if isinstance(given, View):
         raise ConfigError(
-            f"{given.directory} was divided already, and a part is not divided again. Divide the corpus "
-            f"once, into as many parts as are needed."
+            f"this is a part of {given.directory} already, and a part is not divided again. Divide the "
+            f"corpus once, into as many parts as you need."
         )
     if not isinstance(given, (str, os.PathLike)):
-        raise ConfigError(f"split divides the directory of a corpus, got a {type(given).__name__}.")
+        raise ConfigError(f"split takes the directory of a corpus, got a {type(given).__name__}.")
     if by not in _UNITS:
         raise ConfigError(f'by must be "samples" or "documents", got {by!r}.')
     shares = [_share(fraction) for fraction in fractions] if isinstance(fractions, Iterable) else []
@@ -66,15 +66,12 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
 
 
 def select_samples(samples: slice | None, first: int, last: int) -> tuple[int, int]:
-    """Return the first of samples first .. last - 1 that a slice takes, and the one behind the last.
+    """Return the range (first, after the last) that a slice takes of samples first .. last - 1.
 
-    Args:
-        samples: CountedText from `first`, as of a list; None takes all.
-        first: The first sample.
-        last: The one behind the last.
+    The slice counts from `first`, like a list's: slice(-3, None) of samples 10 .. 19 gives (17, 20).
 
     Raises:
-        ConfigError: If it is no slice of whole numbers, or has a step.
+        ConfigError: If it is not a slice of integers, or has a step.
     """
     if samples is None:
         return first, last
@@ -83,7 +80,7 @@ def select_samples(samples: slice | None, first: int, last: int) -> tuple[int, i
     try:
         start, stop, _ = samples.indices(last - first)
     except TypeError:
-        raise ConfigError(f"samples must be a slice of whole numbers, got {samples!r}.") from None
+        raise ConfigError(f"samples must be a slice of integers, got {samples!r}.") from None
     return first + start, first + max(start, stop)
 
 
@@ -96,7 +93,3 @@ def _share(fraction: Any) -> Fraction:
     if not 0 < share <= 1:
         raise ConfigError(f"a fraction must be more than 0 and at most 1, got {fraction!r}.")
     return share
-
-
-def _nearest(value: Fraction) -> int:
-    return int(value + Fraction(1, 2))

@@ -12,7 +12,7 @@ import torch
 
 import tdstream
 from tdstream.core.errors import ConfigError
-from tdstream.loading.device import Ahead, Transfer, on_device
+from tdstream.loading.device import Ahead, Transfer, copy_batch
 from tdstream.nodes.batch import Batch, PackedBatch
 from tdstream.nodes.collate import inputs_and_labels
 
@@ -20,10 +20,10 @@ from tdstream.nodes.collate import inputs_and_labels
 class Marked:
     """Stands for a mover: it marks what it was given, and what has arrived."""
 
-    def __call__(self, batch):
+    def start(self, batch):
         return f"moved {batch}"
 
-    def arrived(self, moved):
+    def finish(self, moved):
         return f"{moved}, arrived"
 
 
@@ -116,7 +116,7 @@ def test_a_packed_batch_is_unpacked_where_it_arrives(dtype):
     """What is copied are the stored rows; on the device they become the same tensors as here."""
     rows = np.array([[1, 2, 3], [65535, 0, 7]], dtype=dtype)
     copied = []
-    moved = on_device(PackedBatch(inputs_and_labels, rows), lambda t: copied.append(t.dtype) or t.clone())
+    moved = copy_batch(PackedBatch(inputs_and_labels, rows), lambda t: copied.append(t.dtype) or t.clone())
     assert [str(kind) for kind in copied] == [f"torch.uint{8 * np.dtype(dtype).itemsize}"]
     assert type(moved) is Batch
     assert moved["input_ids"].tolist() == [[1, 2], [65535, 0]]
@@ -127,7 +127,7 @@ def test_a_packed_batch_is_unpacked_where_it_arrives(dtype):
 def test_any_other_batch_is_copied_by_tensor():
     """A user's own fields come along."""
     batch = Batch(input_ids=torch.arange(3), mask=torch.ones(3))
-    moved = on_device(batch, lambda tensor: tensor.clone())
+    moved = copy_batch(batch, lambda tensor: tensor.clone())
     assert moved.keys() == {"input_ids", "mask"}
     assert moved["mask"] is not batch["mask"]
 
@@ -146,10 +146,10 @@ def test_bad_devices_are_refused(make_corpus):
     """With what was asked for."""
     with pytest.raises(ConfigError, match="prefetch must be an integer of at least 1, got 0"):
         Transfer("cpu", prefetch=0)
-    with pytest.raises(ConfigError, match="device='toaster' is no device"):
+    with pytest.raises(ConfigError, match="device='toaster' is not a device"):
         tdstream.loader(make_corpus(100), seq_len=4, batch_size=2, device="toaster")
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="device='cuda' is not here"):
+        with pytest.raises(ConfigError, match="device='cuda' is not available"):
             tdstream.loader(make_corpus(100), seq_len=4, batch_size=2, device="cuda")
 
 
@@ -161,10 +161,10 @@ def pretended_cuda(monkeypatch):
         def __init__(self, device):
             self.device = device
 
-        def __call__(self, batch):
-            return on_device(batch, lambda tensor: tensor.clone())
+        def start(self, batch):
+            return copy_batch(batch, lambda tensor: tensor.clone())
 
-        def arrived(self, moved):
+        def finish(self, moved):
             return moved
 
     monkeypatch.setattr("tdstream.loading.device.Mover", Copies)

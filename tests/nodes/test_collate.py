@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tdstream.core.errors import ConfigError, StateError
-from tdstream.loading.device import on_device
+from tdstream.loading.device import copy_batch
 from tdstream.nodes.batch import Batch
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.rows import MarkedRows
@@ -88,7 +88,7 @@ def test_marked_rows_are_masked_by_count(labels, expected, travels):
     """A real end-of-text token keeps its label, padding of the same id has none."""
     batch = Collate(batched=True, labels=labels)(MARKED, travels=bool(travels))
     if travels == "device":
-        batch = on_device(batch, torch.clone)
+        batch = copy_batch(batch, torch.clone)
     elif travels:
         batch = pickle.loads(pickle.dumps(batch))
     assert batch["input_ids"].tolist() == INPUTS

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 import tdstream
 from helpers_documents import listed
 from tdstream.core.errors import ConfigError
-from tdstream.loading.device import on_device
+from tdstream.loading.device import copy_batch
 from tdstream.nodes.batch import Batch
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import DocumentFields, document_tensors
@@ -49,7 +49,7 @@ def test_a_batch_says_the_same_wherever_it_is_made(how):
     elif how == "touched":
         batch = packed()
     elif how == "on a device":
-        batch = on_device(pickle.loads(pickle.dumps(packed(stays_packed=True))), torch.clone)
+        batch = copy_batch(pickle.loads(pickle.dumps(packed(stays_packed=True))), torch.clone)
     else:
         batch = pickle.loads(pickle.dumps(packed(stays_packed=how == "arrived packed")))
     assert listed(batch) == EXPECTED
@@ -59,7 +59,7 @@ def test_a_batch_says_the_same_wherever_it_is_made(how):
 
 def test_batches_on_a_device_are_moved_with_their_numbers():
     """max_seqlen is a number, which no device holds."""
-    batch = on_device(Batch(pickle.loads(pickle.dumps(packed()))), torch.clone)
+    batch = copy_batch(Batch(pickle.loads(pickle.dumps(packed()))), torch.clone)
     assert listed(batch) == EXPECTED
 
 

@@ -335,7 +335,7 @@ def test_what_cannot_be_a_mixture_is_refused(sources, options, message):
 
 def test_other_refusals(sources, tmp_path):
     """No sources, nameless ones, source_id of one source, and a source that is missing."""
-    with pytest.raises(tdstream.ConfigError, match="sources are a dict"):
+    with pytest.raises(tdstream.ConfigError, match="sources must be a dict"):
         tdstream.build({}, **OPTIONS)
     with pytest.raises(tdstream.ConfigError, match="names that are texts"):
         tdstream.build({3: (sources["web"], 1)}, **OPTIONS)

@@ -85,7 +85,7 @@ def test_what_is_no_time_is_refused(corpus, value):
 @pytest.mark.parametrize("value", [1.5, True, [1], "yes"])
 def test_what_is_no_device_is_refused(corpus, value):
     """With the value, and why."""
-    with pytest.raises(ConfigError, match=r"^device=.* is no device: "):
+    with pytest.raises(ConfigError, match=r"^device=.* is not a device: "):
         made(corpus, device=value)
 
 
@@ -136,7 +136,7 @@ def test_bare_shards_have_no_documents(tmp_path, options):
 def test_only_the_directory_of_a_corpus_is_split(source):
     """What else `build` takes is refused at once, not when it is built."""
     with pytest.raises(
-        ConfigError, match=f"split divides the directory of a corpus, got a {type(source).__name__}"
+        ConfigError, match=f"split takes the directory of a corpus, got a {type(source).__name__}"
     ):
         tdstream.split(source, [0.5, 0.5])
 
@@ -144,5 +144,5 @@ def test_only_the_directory_of_a_corpus_is_split(source):
 def test_a_part_is_not_split_again(corpus):
     """It can be divided into more parts at once."""
     part, _ = tdstream.split(corpus, [0.9, 0.1])
-    with pytest.raises(ConfigError, match=r"was divided already.*Divide the corpus once"):
+    with pytest.raises(ConfigError, match=r"already, and a part.*Divide the corpus once"):
         tdstream.split(part, [0.5, 0.5])
