@@ -58,11 +58,7 @@ def is_initialized() -> bool:
 
 
 def check_worker_can_sync(*, loader_syncs: bool, in_group: bool) -> None:
-    """Refuse a worker that would end an epoch by itself, in a loader whose process belongs to a group.
-
-    Raises:
-        ConfigError: If nothing would ask the other ranks.
-    """
+    """Refuse a worker that would end an epoch by itself, in a loader whose process belongs to a group."""
     if not loader_syncs and (in_group or is_initialized()):
         raise ConfigError(
             "workers of a StatefulDataLoader cannot ask other ranks whether they have a batch left, and "

@@ -65,11 +65,7 @@ class EpochDataset(IterableDataset[dict[str, Tensor]]):
         return {node.name: node.state_dict() for node in self.identified_nodes()}
 
     def compare(self, saved: dict[str, dict[str, Any]]) -> None:
-        """Compare saved identities with this pipeline's.
-
-        Raises:
-            StateError: If a node is missing, or strict and a field differs; all differences in one sentence.
-        """
+        """Compare saved identities with this pipeline's."""
         check_identities(saved, self.identified_nodes(), cursor=self.cursor_name, strict=self.strict)
 
     def _enter_process(self) -> Worker:

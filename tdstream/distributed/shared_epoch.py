@@ -70,11 +70,7 @@ class SharedEpoch:
         return int(self._cells[_GENERATION])
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """Choose the next pass's epoch and first position, here and in workers that are already running.
-
-        Raises:
-            ConfigError: If the epoch is not an integer of at least 0.
-        """
+        """Choose the next pass's epoch and first position, here and in workers that are already running."""
         self._cells[_SET] = check_int("epoch", epoch, at_least=0)
         self._cells[_START] = start
         self._cells[_GENERATION] += 1

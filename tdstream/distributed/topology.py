@@ -33,11 +33,7 @@ class Worker:
 
 
 def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = None) -> Topology:
-    """Return the data-parallel coordinate: the arguments, else torch.distributed, else RANK and WORLD_SIZE.
-
-    Raises:
-        ConfigError: If only one argument is given, or the rank is not below the world size.
-    """
+    """Return the given coordinate, else torch.distributed's, else RANK and WORLD_SIZE's, else 0 of 1."""
     if (dp_rank is None) != (dp_world_size is None):
         raise ConfigError(
             f"dp_rank and dp_world_size are given together or not at all, got dp_rank={dp_rank} and "

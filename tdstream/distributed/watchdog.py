@@ -2,8 +2,8 @@
 
 A worker that waits to write into a full pipe, or that a fork server started, outlives a trainer killed with
 SIGKILL for ever. A thread that looks twice a second ends it. Two signs are needed: under fork and spawn the
-parent's process id changes; under forkserver the parent is the fork server, which lives on, but the sentinel
-of multiprocessing's parent process tells.
+parent's process id changes; under forkserver the parent is the fork server, which stays alive, but
+multiprocessing's parent process reports the end of the trainer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A board in shared memory on which the workers of a rank note how far their streams are.
 
-How much a live stream holds is known only when it has been read, so nobody knows which worker will end an
-epoch last. Each writes into a row of its own, without locks, and then looks at the rows of the others; two
+How much a live stream holds is known only when it has been read, so which worker will end an epoch last is
+unknown. Each writes into a row of its own, without locks, and then looks at the rows of the others; two
 may find at the same time that they are last, and both are right. The main process reads the same rows to
 show progress where a loader that is not ours runs the passes.
 """
@@ -34,11 +34,7 @@ class WorkerBoard:
         _boards.add(self)
 
     def begin(self, worker: Worker) -> None:
-        """Note that a worker begins a pass.
-
-        Raises:
-            ConfigError: If the board is too small for so many workers.
-        """
+        """Note that a worker begins a pass."""
         if worker.count > _MAX_WORKERS:
             raise ConfigError(f"a live stream takes up to {_MAX_WORKERS} workers, got {worker.count}.")
         self._rows[worker.id, _ENDED] = _READING

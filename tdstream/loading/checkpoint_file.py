@@ -20,9 +20,6 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
     A file executes nothing. Of a directory, all entries that are not tensors are read, and these are
     unpickled: open only a directory that you trust.
-
-    Raises:
-        StateError: If the path does not exist, cannot be read, or contains no state, or several.
     """
     path = Path(path)
     if not path.exists():

@@ -21,11 +21,7 @@ _POLL_SECONDS = 0.1
 
 
 class Transfer:
-    """Copies a loader's batches to a device, `prefetch` of them ahead, one pass at a time.
-
-    Raises:
-        ConfigError: If there is no such device here, or prefetch is below 1.
-    """
+    """Copies a loader's batches to a device, `prefetch` of them ahead, one pass at a time."""
 
     def __init__(self, device: str | torch.device | None, prefetch: int) -> None:
         target = _check_device(device)

@@ -35,11 +35,7 @@ from tdstream.streams.total_hint import TotalHint
 
 
 def count_mixture(cursor: RunCursor, pipeline: Pipeline) -> dict[str, dict[str, int]]:
-    """Return, by source, the samples and tokens that trainers were given, and its whole epochs.
-
-    Raises:
-        ConfigError: If the pipeline reads no mixture.
-    """
+    """Return, by source, the samples and tokens that trainers were given, and its complete epochs."""
     if pipeline.mixture is None:
         raise ConfigError("mixture_stats() counts the sources of a mixture, and this is one source.")
     plan = pipeline.mixture.mixture_plan
@@ -134,7 +130,7 @@ class Loader(LoaderBase):
         self._has_skipped = False  # since the pass was opened
 
     def __len__(self) -> int:
-        """Batches of this epoch on this rank, the same on all ranks; after a load, of the whole epoch."""
+        """Batches of this epoch on this rank, equal on all ranks; those before a resume are included."""
         return self._cursor.num_batches
 
     def total_hint(self) -> TotalHint:
@@ -204,21 +200,21 @@ class Loader(LoaderBase):
         self._has_skipped |= num_batches > 0
 
     def locate(self, step: int, rank: int | None = None) -> Located:
-        """Return which samples a past or future step of this run has; no tokens are read.
+        """Return which samples a past or future step of this run has, without reading tokens.
 
         Args:
             step: The step, counted from 0 over the whole run, as in `self.step`.
             rank: Only the rows of this data-parallel rank; None means the global batch.
 
         Raises:
-            ConfigError: If the step lies before what the state remembers, or there is no such rank.
+            ConfigError: If the step is older than what the state remembers, or there is no such rank.
         """
         step, pipeline = check_int("step", step, at_least=0), self._pipeline
         saved = SavedPipeline(pipeline.identities())
         return locate_step(self._cursor, saved, step, rank, pipeline.shards(), pipeline.readers())
 
     def mixture_stats(self) -> dict[str, dict[str, int]]:
-        """Return, by source, what trainers were given in this run: "samples", "tokens", and whole "epochs".
+        """Return, by source, what trainers were given in this run: "samples", "tokens", complete "epochs".
 
         Raises:
             ConfigError: If the loader reads no mixture.
@@ -253,7 +249,7 @@ class Loader(LoaderBase):
             self._batches = self._transfer.begin(self._read(fresh=failed or not self.persistent_workers))
 
     def _read(self, *, fresh: bool) -> Iterator[Any]:
-        """Return the batches of the pass that the pipeline was told of, from fresh workers or living ones."""
+        """Return the batches of the pass that was just chosen, from fresh workers or from living ones."""
         if self.num_workers == 0 and not self.pin_memory:
             return iter(self._pipeline)  # StatefulDataLoader would add only its cost
         if fresh:
@@ -310,18 +306,17 @@ def loader(
     """Return a loader over `build(source, batch_size=batch_size, **build_options)`.
 
     Args:
-        source: What `build` takes. The loader has the portable state; over a live stream, a state of each
-            rank's own, which goes on with the same ranks, workers and batch size. A list or a dataset is
-            tokenized here.
+        source: What `build` takes. The loader's state is portable; over a live stream each rank has a state
+            of its own, which resumes with the same ranks, workers and batch size.
         batch_size: B, samples per rank and step.
         num_workers: Worker processes of this rank.
         pin_memory: Whether batches are copied to pinned memory.
-        device: A CUDA device to bring batches to, ahead of the trainer; on CPU nothing is done.
-        prefetch: Batches that lie ready on the device; those of a live stream are brought when asked for.
-        prefetch_factor: As DataLoader's, like the four that follow.
-        persistent_workers: Whether workers live on between epochs.
+        device: A CUDA device to copy batches to, ahead of the trainer; on the CPU nothing is done.
+        prefetch: Batches kept ready on the device; those of a live stream are copied when asked for.
+        prefetch_factor: As in DataLoader, like the four below.
+        persistent_workers: Whether workers stay alive between epochs.
         multiprocessing_context: "fork", "spawn", "forkserver" or a context.
-        timeout: Seconds to wait for a worker's batch; 0 waits for ever.
+        timeout: Seconds to wait for a worker's batch; 0 waits forever.
         worker_init_fn: Called in each worker with its number.
         **build_options: The arguments of `build`.
 

@@ -80,7 +80,7 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         """Arrange that a new iterator resumes where this one failed."""
 
     def _leave_pass(self) -> None:
-        """Note that nobody iterates over the pass any more."""
+        """Note that the pass has no iterator any more."""
 
     def _retire_iterator(self) -> int:
         """Make the present iterator stale and return the number of the next one."""
@@ -106,11 +106,7 @@ class LoaderIterator(Iterator[Batch]):
         self._begun = self._over = False
 
     def __next__(self) -> Batch:
-        """Return the next batch.
-
-        Raises:
-            StaleIteratorError: If a newer iterator was made, a state was loaded, or this one has failed.
-        """
+        """Return the next batch."""
         if self._is_stale:
             raise StaleIteratorError(
                 "stale iterator: since it was made, another one was made, a state was loaded, or it failed. "
@@ -142,7 +138,7 @@ class LoaderIterator(Iterator[Batch]):
         return self._loader._take()
 
     def _fail(self) -> None:
-        self._loader._retire_iterator()  # going on would leave out what failed
+        self._loader._retire_iterator()  # continuing would skip what failed
         self._loader._fail_pass()
 
     def __del__(self) -> None:

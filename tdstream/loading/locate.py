@@ -71,11 +71,7 @@ class Located:
 
 
 class SavedPipeline:
-    """What the identities in a state tell of the pipeline.
-
-    Raises:
-        StateError: If they were cut or changed.
-    """
+    """What the identities in a state tell of the pipeline."""
 
     def __init__(self, nodes: dict[str, dict[str, Any]]) -> None:
         self.nodes = nodes
@@ -138,11 +134,7 @@ class SavedPipeline:
 
 
 def read_cursor(state: dict[str, Any]) -> tuple[RunCursor, SavedPipeline]:
-    """Return where the run of a portable state stands, and what it reads.
-
-    Raises:
-        StateError: If it is not one, or was cut.
-    """
+    """Return where the run of a portable state stands, and what it reads."""
     epoch, position, nodes = open_portable(state)
     pipeline, partition = SavedPipeline(nodes), SavedPartition.read(nodes["splitter"])
     step, done, spans = partition.progress_at(epoch, position, pipeline.lengths)
@@ -167,10 +159,6 @@ def locate_step(
 
     `shards`, by source ("" for one corpus), default to what the state tells; `readers`, by source, tell where
     samples lie if documents decide that.
-
-    Raises:
-        ConfigError: If the step is older than what the state remembers, there is no such rank, or documents
-            decide where samples lie and there are no readers.
     """
     try:
         span = cursor.locate(step)

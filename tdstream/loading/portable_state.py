@@ -48,11 +48,7 @@ def describe_partition(cursor: RunCursor, dp_world_size: int, tail: str) -> dict
 
 
 def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, Any]]]:
-    """Return a portable state's epoch, position and nodes.
-
-    Raises:
-        StateError: If it is not one, is a newer one, or its place is invalid.
-    """
+    """Return a portable state's epoch, position and nodes."""
     if isinstance(state, dict) and STATE_KEY not in state and any(_find_states(state)):
         raise StateError(
             "this is not a portable state but contains one: a checkpoint, or a StatefulDataLoader's own "
@@ -84,11 +80,7 @@ class SavedPartition(NamedTuple):
 
     @classmethod
     def read(cls, part: dict[str, Any]) -> SavedPartition:
-        """Read and check it.
-
-        Raises:
-            StateError: If it was cut or changed.
-        """
+        """Read and check it."""
         with _refuse_invalid():
             spans = [RunSpan(*map(int, span)) for span in part.get("history", [])]
             step, done = (int(part["step"]), int(part["batches_done"])) if spans else (0, 0)
@@ -108,10 +100,7 @@ class SavedPartition(NamedTuple):
     ) -> tuple[int, int, list[RunSpan]]:
         """Return (step, batches done in the epoch, spans) of the state's place, for a loader with a tail.
 
-        Without spans, all epochs before are taken to have been served whole, with the saved geometry.
-
-        Raises:
-            StateError: If the place lies outside its epoch.
+        Without spans, earlier epochs are assumed to have been served completely, with the saved geometry.
         """
         with _refuse_invalid():
             samples = lengths.num_samples(epoch)

@@ -26,7 +26,7 @@ def silence_set_vital() -> Iterator[None]:
 
 
 def batches_before(loader: Any) -> int:
-    """Return how many batches of its epoch a loader's loaded state has behind it; 0 if that is unknown.
+    """Return the batches of the epoch before a loader's loaded state; 0 if that is unknown.
 
     StatefulDataLoader keeps a loaded state until the next iter() and has no method to ask for its counts.
     """

@@ -94,7 +94,7 @@ def _open_sources(
 
 
 def _check_tokenizers(sources: dict[str, ShardSource], *, strict: bool) -> None:
-    """Refuse sources of different tokenizers, where their meta.json tells."""
+    """Refuse sources of different tokenizers, if their meta.json names them."""
     known = {name: source.tokenizer_fingerprint for name, source in sources.items()}
     known = {name: fingerprint for name, fingerprint in known.items() if fingerprint}
     first = next(iter(known), "")

@@ -73,11 +73,7 @@ class Pipeline(EpochDataset):
     def plan_after(
         self, saved: dict[str, dict[str, Any]], place: tuple[int, int], global_batch: int
     ) -> MixturePlan | None:
-        """Return the plan of a saved mixture that continues here from a place; None without a mixture.
-
-        Raises:
-            StateError: If the state was cut.
-        """
+        """Return the plan of a saved mixture that continues here from a place; None without a mixture."""
         node = self.mixture
         if node is None:
             return None
@@ -92,11 +88,7 @@ class Pipeline(EpochDataset):
             self.mixture.follow(plan)
 
     def check_mixture(self, saved: dict[str, dict[str, Any]]) -> None:
-        """Refuse a state of a mixture with other sources or weights, where only one stream is resumed.
-
-        Raises:
-            StateError: If they differ.
-        """
+        """Refuse a state of a mixture with other sources or weights, where only one stream is resumed."""
         node = self.mixture
         found = node.changes(saved[node.name]) if node else []
         if found:
@@ -107,14 +99,14 @@ class Pipeline(EpochDataset):
             )
 
     def shards(self) -> dict[str, Shards]:
-        """Return each source's shards, by its name, which is "" where there is only one."""
+        """Return each source's shards, by its name, which is "" for one corpus."""
         node = self.mixture
         sources = {"": self.indexed[0]} if node is None else {n: node.parts[n].source for n in node.parts}
         found = {name: source for name, source in sources.items() if isinstance(source, ShardSource)}
         return {name: (source.files, source.offsets.tolist()) for name, source in found.items()}
 
     def readers(self) -> dict[str, ReaderNode]:
-        """Return, by source, the readers whose samples lie where documents decide."""
+        """Return each source's reader, by its name, which is "" for one corpus."""
         node = self.mixture
         ordered = {"": self.indexed[-1]} if node is None else {n: node.parts[n].ordered for n in node.parts}
         return {name: order.upstream for name, order in ordered.items() if hasattr(order, "upstream")}
@@ -150,12 +142,7 @@ class PipelineIterator(EpochPass):
         return wrap_state([*self._pipeline.indexed, self._splitter, self._pipeline.collate])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the place of a saved state; its epoch wins over an earlier `set_epoch`.
-
-        Raises:
-            StateError: If the state belongs to other data or settings, or is no state; nothing is loaded.
-            GeometryError: If it was saved with other ranks, workers or batches; nothing is loaded.
-        """
+        """Go to the place of a saved state; its epoch wins over an earlier `set_epoch`."""
         saved = unwrap_state(state)
         self._pipeline.compare(saved)
         self._pipeline.check_mixture(saved)

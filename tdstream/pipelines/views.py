@@ -69,9 +69,6 @@ def select_samples(samples: slice | None, first: int, last: int) -> tuple[int, i
     """Return the range (first, after the last) that a slice takes of samples first .. last - 1.
 
     The slice counts from `first`, like a list's: slice(-3, None) of samples 10 .. 19 gives (17, 20).
-
-    Raises:
-        ConfigError: If it is not a slice of integers, or has a step.
     """
     if samples is None:
         return first, last
@@ -85,7 +82,7 @@ def select_samples(samples: slice | None, first: int, last: int) -> tuple[int, i
 
 
 def _share(fraction: Any) -> Fraction:
-    """Return a share as it was written: 0.1 is a tenth, so that ten of them are the whole."""
+    """Return a share as it was written: 0.1 is one tenth, so that ten of them make 1."""
     try:
         share = Fraction(str(fraction))
     except ValueError:

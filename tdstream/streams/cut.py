@@ -59,13 +59,7 @@ class Sample:
 class StreamCut(IdentityState):
     """Sample i is tokens i * stride .. i * stride + seq_len of a stream's documents, joined.
 
-    Args:
-        seq_len: T, tokens of a sample's input; it has one more, for the last label.
-        stride: Tokens from one sample's start to the next one's, 1 to seq_len + 1, the default.
-        dtype: The storage type.
-
-    Raises:
-        ConfigError: If one is out of range.
+    The stride is 1 to seq_len + 1, the default; other values raise ConfigError.
     """
 
     name = "chunk"
@@ -163,18 +157,7 @@ def stack_samples(samples: Sequence[Sample], *, marked: bool) -> Tokens | Marked
 
 
 class StreamDocumentCut(IdentityState):
-    """Windows of single documents, by the rules of `schedule.windows`.
-
-    Args:
-        seq_len: T, tokens of a full window.
-        stride: Tokens from one full window's start to the next one's, 1 to seq_len, the default.
-        min_tail_len: The fewest tokens that are worth a window; default seq_len // 4.
-        pad_token_id: Fills a window after its document's end.
-        dtype: The storage type.
-
-    Raises:
-        ConfigError: If one is out of range.
-    """
+    """Windows of single documents, by the rules of `schedule.windows`, filled with pad_token_id."""
 
     name = "chunk"
     is_marked = True

@@ -1,4 +1,4 @@
-"""A shuffle buffer whose content can be told from a few numbers: each sample leaves at a time drawn for it.
+"""A shuffle buffer that a few numbers describe: each sample leaves at a time drawn for it in advance.
 
 A classic buffer of n (full; one drawn at random leaves, the next one takes its place) keeps a sample for any
 length of time, so its content would have to be saved, or all of the text read again. Here the draw is made
@@ -38,14 +38,9 @@ _WHOLE = 2**33
 
 
 class ShuffleBuffer(IdentityState):
-    """The samples of at most so many documents, shuffled.
+    """The samples of at most n documents, shuffled; the order is a function of seed, epoch and stream.
 
-    Args:
-        num_documents: n; 0 keeps the order.
-        seed: Decides the order, together with the epoch and the stream.
-
-    Raises:
-        ConfigError: If an argument is no integer of at least 0.
+    n = 0 keeps the order.
     """
 
     name = "shuffle"

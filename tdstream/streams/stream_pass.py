@@ -36,19 +36,7 @@ class StreamNodes:
 
 
 class StreamPass:
-    """A stream in an epoch.
-
-    Args:
-        nodes: What text goes through.
-        stream: The number of this stream.
-        num_streams: How many streams there are.
-        batch_size: Samples that leave together.
-        epoch: The epoch, for a pass from its beginning.
-        cursor: The place of a saved pass, to resume there.
-
-    Raises:
-        StateError: If the place is invalid.
-    """
+    """One of `num_streams` streams in an epoch, from its beginning or from the cursor of a saved pass."""
 
     def __init__(
         self,

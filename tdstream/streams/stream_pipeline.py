@@ -32,7 +32,7 @@ class StreamPipeline(EpochDataset):
     Each process reads a stream of its own: one for each worker of each rank. Made by `build`.
 
     Args:
-        nodes: What text goes through.
+        nodes: The nodes that text goes through.
         collate: Makes tensors of samples.
         batch_size: B, samples per rank and step; None yields single samples.
         topology: This rank, and how many there are.
@@ -68,11 +68,7 @@ class StreamPipeline(EpochDataset):
         self._running: weakref.ref[StreamIterator] | None = None
 
     def __iter__(self) -> StreamIterator:
-        """Open one pass over the next epoch.
-
-        Raises:
-            ConfigError: In a worker of a loader that lets ranks end an epoch at different steps.
-        """
+        """Open one pass over the next epoch."""
         worker = self._enter_process()
         if worker.is_process:
             check_worker_can_sync(loader_syncs=self.loader_syncs, in_group=self._in_group)
@@ -136,11 +132,7 @@ class StreamPipeline(EpochDataset):
         return TotalHint(kind="documents", total=total, done=min(done, total), unit="doc")
 
     def check_not_empty(self, epoch: int) -> None:
-        """Refuse, or warn of, an epoch that had no batch: a trainer that counts steps would wait for ever.
-
-        Raises:
-            SourceError: If strict.
-        """
+        """Refuse, or warn of, an epoch that had no batch: a trainer that counts steps would wait for ever."""
         message = (
             f"the stream ended without a batch in epoch {epoch}: the text of some rank was over before it "
             f"filled {self.batch_size or 1} x {self.nodes.cut.seq_len} tokens. Use more text, a smaller "
@@ -187,12 +179,7 @@ class StreamIterator(EpochPass):
         return {STATE_KEY: STATE_VERSION, "nodes": {**self._pipeline.identities(), CURSOR: place}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the place of a saved state; its epoch wins over an earlier `set_epoch`.
-
-        Raises:
-            StateError: If the state belongs to other text or settings, or is no state; nothing is loaded.
-            GeometryError: If it was saved with other ranks, workers or batches; nothing is loaded.
-        """
+        """Go to the place of a saved state; its epoch wins over an earlier `set_epoch`."""
         saved = unwrap_state(state)
         self._pipeline.compare(saved)
         check_geometry(saved[CURSOR], self._geometry())

@@ -21,11 +21,7 @@ NO_LENGTH = (
 
 
 def check_loader_state(state: dict[str, Any], place: dict[str, Any]) -> None:
-    """Refuse a loader's state whose place, the part under CURSOR, is incomplete.
-
-    Raises:
-        StateError: If it does not tell where the loader and each of its streams stand.
-    """
+    """Refuse a loader's state whose place, the part under CURSOR, is incomplete."""
     numbers = [state.get("epoch"), *(place.get(name) for name in ("batches_done", "step", "num_workers"))]
     counts = all(isinstance(number, int) and 0 <= number <= LARGEST for number in numbers)
     loader, stands = place.get("loader"), place.get("stands")
@@ -48,11 +44,7 @@ def find_stream_states(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def check_geometry(saved: dict[str, Any], current: dict[str, Any]) -> None:
-    """Refuse the place of another stream.
-
-    Raises:
-        GeometryError: If ranks, workers or batches differ.
-    """
+    """Refuse the place of another stream."""
     was, now = ({field: part.get(field) for field in current} for part in (saved, current))
     found = differences(CURSOR, was, now)
     if found:

@@ -317,8 +317,8 @@ def test_weights_become_exact_shares():
         ({"weights": {"web": 1, "code": 1}, "temperature": 2}, "leave weights out"),
         ({}, "given in no way"),
         ({"weights": "tokens", "stages": [(0, {"web": 1})]}, "given by size and in stages"),
-        ({"stages": [(5, {"web": 1})]}, r"begin at 0 and rise, got \[5\]"),
-        ({"stages": [(0, {"web": 1}), (0, {"web": 2})]}, r"begin at 0 and rise"),
+        ({"stages": [(5, {"web": 1})]}, r"must rise from 0, got \[5\]"),
+        ({"stages": [(0, {"web": 1}), (0, {"web": 2})]}, r"must rise from 0"),
         ({"stages": [(0, {"news": 1})]}, "weights name news"),
         ({"stages": [(0, {})]}, "weights are a dict"),
         ({"stages": [7]}, "pairs of a number of samples and weights"),
@@ -337,7 +337,7 @@ def test_other_refusals(sources, tmp_path):
     """No sources, nameless ones, source_id of one source, and a source that is missing."""
     with pytest.raises(tdstream.ConfigError, match="sources must be a dict"):
         tdstream.build({}, **OPTIONS)
-    with pytest.raises(tdstream.ConfigError, match="names that are texts"):
+    with pytest.raises(tdstream.ConfigError, match="non-empty strings"):
         tdstream.build({3: (sources["web"], 1)}, **OPTIONS)
     with pytest.raises(tdstream.ConfigError, match="source_id"):
         tdstream.build(sources["web"], source_id=True, **OPTIONS)

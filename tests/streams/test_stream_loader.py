@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from itertools import islice
 
 import datasets
@@ -11,6 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
 from tdstream.core.errors import StaleIteratorError, StateError
+from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.streams.total_hint import find_hint
 
 TEXTS = some_texts(200)
@@ -176,6 +178,41 @@ def test_after_an_error_a_new_loop_goes_on(tokenizer_dir, epochs, workers):
         found.extend(ids_of(batch) for batch in run)
     broken.clear()
     assert found + batches(run) == epochs[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_resume_that_cannot_be_opened_is_tried_again(tokenizer_dir, epochs, workers, monkeypatch):
+    """Memory may run out while the pass is opened: the next loop still resumes at its place."""
+    run = loader(tokenizer_dir, num_workers=workers)
+    begun = batches(iter(run), 7)
+    again = loader(tokenizer_dir, num_workers=workers)
+    again.load_state_dict(run.state_dict())
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamPipeline, "__iter__", lambda _: (_ for _ in ()).throw(MemoryError))
+        for _ in range(2):
+            iterator = iter(again)
+            with pytest.raises(MemoryError):
+                next(iterator)
+            with pytest.raises(StaleIteratorError):
+                next(iterator)
+    assert again.batches_done == 7
+    assert begun + batches(again) == epochs[0]
+
+
+def test_a_killed_worker_is_named(tokenizer_dir, epochs):
+    """The trainer reads which part died, and a new loop resumes where it was."""
+    run = loader(tokenizer_dir, num_workers=1)
+    iterator = iter(run)
+    found = batches(iterator, 3)
+    for child in multiprocessing.active_children():
+        child.kill()
+    with pytest.raises(RuntimeError, match="worker"):
+        found += [ids_of(batch) for batch in iterator]
+    with pytest.raises(StaleIteratorError):
+        next(iterator)
+    assert run.batches_done < len(epochs[0])
+    done = run.batches_done
+    assert batches(run) == epochs[0][done:]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
