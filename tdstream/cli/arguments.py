@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+import types
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tdstream.core.errors import TokenizerError
 from tdstream.corpus.meta import DTYPES, META_FILE
@@ -72,3 +74,43 @@ def reading_bar(total: int, hidden: bool = False) -> Any:
 
     off = hidden or not sys.stderr.isatty()
     return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, desc="Reading", disable=off)
+
+
+def add_options(parser: argparse.ArgumentParser, group: type) -> None:
+    """Add a flag for each field of a dataclass that was made by `core.options.option`."""
+    kinds = get_type_hints(group)
+    for field in fields(group):
+        if "help" in field.metadata:
+            _add_option(parser, field, kinds[field.name])
+
+
+def read_options(arguments: argparse.Namespace, *groups: type) -> dict[str, Any]:
+    """Return the values of the flags that `add_options` has added for these dataclasses."""
+    names = [field.name for group in groups for field in fields(group) if "help" in field.metadata]
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _add_option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> None:
+    flag = f"--{field.name}"
+    settings = {name: value for name, value in field.metadata.items() if name != "off"}
+    if "off" in field.metadata:
+        parser.add_argument(
+            f"--no_{field.name}", dest=field.name, action="store_false", help=field.metadata["off"]
+        )
+    elif kind is bool:
+        parser.add_argument(flag, action="store_true", **settings)
+    elif get_origin(kind) is tuple:
+        parser.add_argument(flag, nargs="+", default=[], **settings)
+    else:
+        parser.add_argument(flag, type=_READ[_without_none(kind)], default=field.default, **settings)
+
+
+def _without_none(kind: Any) -> Any:
+    """Return int for int | None."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+_READ: dict[Any, Callable[[str], Any]] = {str: str, int: whole_number, float: float, Path: Path}

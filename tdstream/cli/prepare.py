@@ -6,20 +6,15 @@ import argparse
 import logging
 import signal
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.arguments import whole_number
+from tdstream.cli.arguments import add_options, read_options
 from tdstream.distributed.topology import resolve_topology
-from tdstream.preparation.options import check_place
+from tdstream.preparation.options import GROUPS, PrepareOptions, check_place
 from tdstream.preparation.process_setup import settle_in
-from tdstream.text.options import ENCODERS, PrepareOptions
 
 if TYPE_CHECKING:
     from tdstream.preparation.result import PrepareResult
-
-DEFAULT_OUTPUT = "./data/fineweb-edu-sample-10BT/"
 
 
 def add_parser(commands: Any) -> None:
@@ -39,69 +34,9 @@ def add_parser(commands: Any) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a preparation.
-
-    Args:
-        parser: Where to add them.
-    """
-    flag = parser.add_argument
-    flag("--tokenizer", default="gpt2", help="name on the hub or local directory")
-    flag(
-        "--dataset",
-        default="HuggingFaceFW/fineweb-edu",
-        help="name on the hub; or a local file or directory of parquet, json, jsonl, csv or txt, "
-        "also .gz or .zst; or json, parquet, csv or text together with --data_files",
-    )
-    flag(
-        "--data_name", help="configuration of the dataset (on the hub: sample-10BT unless given; '' for none)"
-    )
-    flag("--split", default="train", help="split of the dataset")
-    flag("--data_files", nargs="+", default=[], metavar="FILE", help="read only these files of the dataset")
-    flag(
-        "--text_field",
-        default="text",
-        help="field that holds the text; a dot goes inside of a field (meta.title), commas join several "
-        "(title,text) by an empty line",
-    )
-    flag("--strip", action="store_true", help="leave out white space at both ends of a text")
-    flag("--lines", action="store_true", help="text files: one document per line, not per file")
-    flag("--output_path", type=Path, default=Path(DEFAULT_OUTPUT), help="directory for the corpus")
-    flag(
-        "--tokens_per_chunk", type=whole_number, default=100_000_000, help="tokens per shard (1e8 works too)"
-    )
-    flag("--batch_size", type=whole_number, default=1000, help="documents to tokenize in one call")
-    flag("--max_samples", type=whole_number, default=None, help="records to read at most")
-    flag(
-        "--overwrite",
-        action="store_true",
-        help="replace the corpus in output_path when the new one is complete",
-    )
-    flag(
-        "--no_doc_index",
-        dest="doc_index",
-        action="store_false",
-        help="write no index of document ends beside the chunks",
-    )
-    flag("--val_fraction", type=float, help="share of the documents to hold out, in OUTPUT_PATH/val")
-    flag("--val_documents", type=whole_number, help="number of documents to hold out instead")
-    flag("--append", action="store_true", help="write behind the documents of the corpus in output_path")
-    flag("--skip_bad", action="store_true", help="leave out and count records that hold no text")
-    flag("--resume", action="store_true", help="go on with an unfinished preparation, if there is one")
-    flag("--num_proc", type=whole_number, default=1, help="processes that tokenize")
-    flag(
-        "--encoder",
-        choices=ENCODERS,
-        default="auto",
-        help="what turns text into ids; auto takes the fastest that is exact for the tokenizer",
-    )
-    flag("--task", type=whole_number, help="prepare only this share of the dataset, from 0")
-    flag("--num_tasks", type=whole_number, help="shares that the dataset is divided into")
-    flag(
-        "--merge_wait",
-        type=float,
-        default=300.0,
-        help="seconds after which rank 0 gives up on a rank that neither ends nor shows life",
-    )
+    """Add the flags of a preparation: the fields of its options, with their defaults and help."""
+    for group in GROUPS:
+        add_options(parser, group)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -113,11 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code, 0.
     """
-    flags = vars(arguments)  # not every option has a flag
-    given = {name: flags[name] for name in PrepareOptions.__dataclass_fields__ if name in flags}
-    asked = PrepareOptions(**{**given, "data_files": tuple(arguments.data_files)})
-    options = _placed(asked)
-    check_place(options)
+    asked = PrepareOptions.of(**read_options(arguments, *GROUPS))
+    options = _share_under_torchrun(asked)
+    check_place(options.output, options.tasks)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
         settle_in()
@@ -127,15 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
-    one_of_ranks = options.task != asked.task
+    task = options.tasks.task
+    one_of_ranks = task != asked.tasks.task
     try:
-        with Bar(visible=not (one_of_ranks and options.task)) as bar:
+        with Bar(visible=not (one_of_ranks and task)) as bar:
             result = prepare_corpus(options, bar)
         print(_summary(result, options), file=sys.stderr)
-        if one_of_ranks and options.task == 0:
+        if one_of_ranks and task == 0:
             print(_summary(merge_all(options, result), asked), file=sys.stderr)
-        elif asked.task is not None and result.meta is None:
-            print(f"When all have ended: tdstream merge {options.output_path}", file=sys.stderr)
+        elif asked.tasks.task is not None and result.meta is None:
+            print(f"When all have ended: tdstream merge {options.output.output_path}", file=sys.stderr)
     except KeyboardInterrupt:
         kept = describe_kept(options)
         safe = f"{kept} are safe: start again with --resume to continue after them."
@@ -144,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _placed(options: PrepareOptions) -> PrepareOptions:
+def _share_under_torchrun(options: PrepareOptions) -> PrepareOptions:
     """Return the options of this process: under torchrun every rank has a share of its own."""
     topology = resolve_topology()
-    if options.task is not None or topology.dp_world_size == 1:
+    if options.tasks.task is not None or topology.dp_world_size == 1:
         return options
-    return replace(options, task=topology.dp_rank, num_tasks=topology.dp_world_size)
+    return options.replace(task=topology.dp_rank, num_tasks=topology.dp_world_size)
 
 
 def _summary(result: PrepareResult, options: PrepareOptions) -> str:
@@ -161,12 +95,12 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
         )
     if meta is None:
         return (
-            f"Task {options.task} of {options.num_tasks}: {counts.documents:,} documents ({counts.empty:,} "
-            f"empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens{_held_out(result)}, "
-            f"waiting in {result.output_path} for the other tasks"
+            f"Task {options.tasks.task} of {options.tasks.num_tasks}: {counts.documents:,} documents "
+            f"({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens"
+            f"{_held_out(result)}, waiting in {result.output_path} for the other tasks"
         )
     rate = counts.tokens / max(result.seconds, 1e-9)
-    if options.append:
+    if options.output.append:
         return _lengths(result) + (
             f"{counts.documents:,} documents, {counts.tokens:,} tokens appended in {result.seconds:,.1f} s; "
             f"the corpus has {meta.total_tokens:,} tokens in {len(meta.chunks):,} chunks: "

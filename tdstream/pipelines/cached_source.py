@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tdstream.core.errors import ConfigError, TdstreamError, as_argument
 from tdstream.distributed.topology import Topology
-from tdstream.pipelines.source_kind import Text, is_path
+from tdstream.pipelines.source_kind import Text
 from tdstream.schedule.sample_spec import SampleSpec
-from tdstream.text.options import PrepareOptions, name_of
+from tdstream.text.options import TextOptions
 from tdstream.text.tokenize import tokenize_with
 
 _OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
@@ -41,28 +40,20 @@ def corpus_in_cache(source: Any, text: Text, cut: SampleSpec, cache_dir: Any, to
         raise ConfigError("text has to be tokenized, and no tokenizer was given. Pass tokenizer=...")
     # Loads datasets and transformers, which takes seconds that whoever reads a corpus does not wait.
     from tdstream.preparation.cache import cached_corpus  # noqa: PLC0415
-    from tdstream.preparation.engine import Inputs  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
 
-    named, known = is_path(source), is_path(text.tokenizer)
-    options = PrepareOptions(
-        dataset=os.fspath(source) if named else name_of(source),
-        tokenizer=os.fspath(text.tokenizer) if known else name_of(text.tokenizer),
+    options = TextOptions.of(
+        source,
+        text.tokenizer,
         text_field=text.text_field,
         encoder=text.encoder,
         strip=cut.cut == "document",
         num_proc=text.num_proc,
     )
-    inputs = Inputs(source=None if named else source, tokenizer=None if known else text.tokenizer)
     try:
         with Bar(visible=topology.dp_rank == 0) as bar:
-            return cached_corpus(
-                options,
-                inputs,
-                Path(cache_dir).absolute(),
-                goes_first=topology.dp_rank == 0,
-                observe=lambda: bar,
-            )
+            directory, is_first = Path(cache_dir).absolute(), topology.dp_rank == 0
+            return cached_corpus(options, directory, goes_first=is_first, observe=lambda: bar)
     except TdstreamError as error:
         error.spell(_as_argument)
         raise

@@ -173,7 +173,7 @@ def _recall_samples(
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
     # Loads datasets, which takes a second that only users of `count` wait for.
-    from tdstream.preparation.count import known_samples  # noqa: PLC0415
+    from tdstream.preparation.count_cache import known_samples  # noqa: PLC0415
 
     return known_samples(
         source, tokenize.tokenizer, text_field, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride

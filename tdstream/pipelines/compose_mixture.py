@@ -23,10 +23,10 @@ from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.pipelines.compose import compose_nodes
 from tdstream.pipelines.mixture import Mixture
-from tdstream.pipelines.source_kind import is_path
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
 from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.text.options import is_path
 
 logger = logging.getLogger(__name__)
 

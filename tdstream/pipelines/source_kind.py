@@ -18,7 +18,7 @@ from tdstream.nodes.epoch_permutation import check_order
 from tdstream.nodes.shard_source import dtype_name
 from tdstream.pipelines.views import View
 from tdstream.text.dataset_stream import DatasetRecords
-from tdstream.text.options import PrepareOptions
+from tdstream.text.options import TextOptions, is_path
 from tdstream.text.records import CountedRecords, IndexedRecords, Records
 
 logger = logging.getLogger(__name__)
@@ -130,11 +130,6 @@ def holds_text(source: Mapping[Any, Any]) -> bool:
     return any(isinstance(part, list) or any(is_dataset(part, k) for k in kinds) for part in source.values())
 
 
-def is_path(source: Any) -> bool:
-    """Return whether a source is a path or a name."""
-    return isinstance(source, (str, os.PathLike))
-
-
 def is_dataset(source: Any, name: str) -> bool:
     """Return whether a source is of a class of `datasets`, which is not imported for the question."""
     module = sys.modules.get("datasets")
@@ -181,7 +176,7 @@ def _at_least(name: str, least: int) -> Callable[[Any], object]:
 def _is_field(value: Any) -> None:
     if not isinstance(value, str):
         raise ConfigError(f"text_field must be a name, or names with commas between them, got {value!r}.")
-    PrepareOptions(text_field=value)
+    TextOptions(text_field=value)
 
 
 def _is_path(value: Any) -> None:
@@ -194,7 +189,7 @@ def _is_path(value: Any) -> None:
 MEANINGS = {
     "tokenizer": Meaning(kinds=TEXT, anywhere=(None,)),
     "text_field": Meaning(kinds=TEXT, anywhere=("text",), check=_is_field),
-    "encoder": Meaning(kinds=TEXT, anywhere=("auto",), check=lambda value: PrepareOptions(encoder=value)),
+    "encoder": Meaning(kinds=TEXT, anywhere=("auto",), check=lambda value: TextOptions(encoder=value)),
     "cache_dir": Meaning(kinds=frozenset({"cache"}), anywhere=(None,), check=_is_path),
     "num_proc": Meaning(kinds=frozenset({"cache"}), anywhere=(1,), check=_at_least("num_proc", 1)),
     "shuffle_buffer": Meaning(

@@ -1,4 +1,4 @@
-"""Prepare a dataset once for all who ask: the first one does the work, the others wait for it."""
+"""Corpora made of text on first use: one process prepares, the others wait for it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tdstream.core.errors import OutputError, TdstreamError
 from tdstream.corpus.meta import META_FILE
-from tdstream.preparation.engine import Inputs, prepare_corpus
-from tdstream.preparation.identity import identity_of
+from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.identity import make_identity, plan_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Observer
-from tdstream.text.open import open_source
-from tdstream.text.options import PrepareOptions
-from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, plan_corpus
+from tdstream.text.open import open_text
+from tdstream.text.options import TextOptions
+from tdstream.text.tokenizer import get_tokenizer
 from tdstream.writing.locks import is_locked, take_lock
 from tdstream.writing.publish import explain_os_errors
 
@@ -31,29 +30,15 @@ _SAY_SECONDS = 60.0
 
 
 def cached_corpus(
-    options: PrepareOptions,
-    inputs: Inputs,
-    cache_dir: Path,
-    *,
-    goes_first: bool,
-    observe: Callable[[], Observer],
+    text: TextOptions, cache_dir: Path, *, goes_first: bool, observe: Callable[[], Observer]
 ) -> Path:
-    """Return the directory of a dataset's corpus, after preparing it, or waiting for whoever does.
+    """Return the directory of a text's corpus in `cache_dir`, after preparing it, or waiting for it.
 
-    Who prepares holds a lock, which is gone when its process is; then the next one takes over, and goes on
-    with what is safe on disk.
-
-    Args:
-        options: What to read, and how to tokenize it; where to write it is decided here.
-        inputs: A dataset and a tokenizer in hand.
-        cache_dir: The directory for corpora; each has a name made of what decides its tokens.
-        goes_first: Whether to begin at once if nobody does; others give those that do some time.
-        observe: Returns who is told how far it is; called by the one who prepares.
-
-    Raises:
-        TdstreamError: If the corpus cannot be prepared.
+    The process that prepares holds a lock, which the system drops when the process ends; the next one then
+    continues after what is safe on disk. With `goes_first` a process begins at once if no other has; the
+    others wait a while for it. `observe` is called by the process that prepares.
     """
-    corpus = cache_dir / _name(options, inputs)
+    corpus = cache_dir / _name(text)
     lock = cache_dir / f".{corpus.name}"
     begun = said = time.monotonic()
     while not (corpus / META_FILE).exists():
@@ -63,7 +48,7 @@ def cached_corpus(
             descriptor = None if waits else _locked(lock, corpus)
         if descriptor is not None:
             try:
-                _prepare(replace(options, output_path=corpus, resume=True), inputs, observe())
+                _prepare(text, corpus, observe())
             finally:
                 os.close(descriptor)
             break
@@ -83,22 +68,23 @@ def _locked(lock: Path, corpus: Path) -> int | None:
         return None
 
 
-def _prepare(options: PrepareOptions, inputs: Inputs, observer: Observer) -> None:
-    if not (options.output_path / META_FILE).exists():  # another may have been quicker
-        logger.info("Preparing %s, once.", options.output_path)
-        try:
-            prepare_corpus(options, observer, inputs)
-        except TdstreamError as error:
-            if "overwrite" in error.options:  # the caller did not choose the place
-                error.add_hint("Here: remove {place}.", place=options.output_path)
-            raise
+def _prepare(text: TextOptions, corpus: Path, observer: Observer) -> None:
+    if (corpus / META_FILE).exists():  # another process was quicker
+        return
+    logger.info("Preparing %s, once.", corpus)
+    try:
+        prepare_corpus(PrepareOptions(text=text).replace(output_path=corpus, resume=True), observer)
+    except TdstreamError as error:
+        if "overwrite" in error.options:  # the caller did not choose the place
+            error.add_hint("Here: remove {place}.", place=corpus)
+        raise
 
 
-def _name(options: PrepareOptions, inputs: Inputs) -> str:
+def _name(text: TextOptions) -> str:
     """Return a name for a corpus: a hash of everything that decides its tokens."""
-    given = inputs.tokenizer
-    plan = plan_corpus(options, load_tokenizer(options.tokenizer) if given is None else own_tokenizer(given))
-    with open_source(options, inputs.source) as source:
-        identity: dict[str, Any] = identity_of(options, plan, source.facts.files, source.facts.identity)
+    options = PrepareOptions(text=text)
+    plan = plan_corpus(options, get_tokenizer(text))
+    with open_text(text) as source:
+        identity = make_identity(options, plan, source.facts)
     content = json.dumps(identity, sort_keys=True).encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:24]

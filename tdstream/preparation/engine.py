@@ -1,106 +1,64 @@
-"""Turn a dataset into a corpus: read, encode, put end-of-text tokens between documents, write."""
+"""The way of a dataset into a corpus: read, encode, put end-of-text tokens between documents, write."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from tdstream.core.errors import ConfigError, SourceError, TdstreamError
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.preparation.holdout import HeldOut, holdout_of
+from tdstream.preparation.holdout import HeldOut, choose_held_out
 from tdstream.preparation.identity import (
-    appended_before,
-    as_begun,
-    base_of,
     check_like_base,
-    complete_result,
-    identity_of,
-    like_base,
-    made_from,
-    source_hash,
+    find_appended,
+    find_complete,
+    make_identity,
+    match_index,
+    plan_corpus,
+    short_hash,
+    summarize_identity,
     with_base,
 )
 from tdstream.preparation.ledger import Ledger, TokenBlock
-from tdstream.preparation.options import check_place
-from tdstream.preparation.result import Counts, Nobody, Observer, PrepareResult
+from tdstream.preparation.options import PrepareOptions, check_place
+from tdstream.preparation.result import Counts, NoObserver, Observer, PrepareResult
 from tdstream.preparation.tokenizing import Overlapped
-from tdstream.preparation.worker_pool import Orders, Pool
+from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
 from tdstream.text.batches import TextBatch, TextSource
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choosing
-from tdstream.text.options import PrepareOptions
-from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, packed, plan_corpus
+from tdstream.text.tokenizer import get_tokenizer, packed
+from tdstream.writing.append import check_base
 from tdstream.writing.staging import read_unfinished
 from tdstream.writing.writer import CorpusWriter
 
 logger = logging.getLogger(__name__)
 
 
-def warn_of(counts: Counts) -> None:
-    """Say what is unusual about the documents of a preparation.
-
-    Args:
-        counts: All of them.
-    """
-    if counts.with_eos:
-        logger.warning(
-            "%s of %s documents hold the end-of-text token in their own text; without an index of document "
-            "ends, readers cannot tell it from the end of a document.",
-            f"{counts.with_eos:,}",
-            f"{counts.documents:,}",
-        )
-    if counts.skipped:
-        logger.warning("%s records without text were skipped.", f"{counts.skipped:,}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inputs:
-    """What a caller has in hand, instead of its name."""
-
-    source: Any = None
-    """A list of texts or records, a dataset, a function that returns an iterator, or another iterable."""
-    tokenizer: Any = None
-    """A Hugging Face tokenizer."""
-
-
-def prepare_corpus(
-    options: PrepareOptions, observer: Observer | None = None, inputs: Inputs | None = None
-) -> PrepareResult:
-    """Read a dataset, tokenize it and write it as a corpus.
-
-    Args:
-        options: What to read, how to tokenize it, where to write it.
-        observer: Told how far it is.
-        inputs: A dataset and a tokenizer in hand; the options then only say what to call them.
-
-    Returns:
-        What was done, over all runs that it took.
+def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
+    """Read a dataset, tokenize it and write it as a corpus; `observer` is told about the progress.
 
     Raises:
-        TdstreamError: If that is not possible. An older corpus in the output directory is then as it was, and
-            the chunks that were complete are kept for a start with ``resume``.
+        TdstreamError: If that is not possible. An older corpus in the output directory is then unchanged, and
+            the shards that were complete are kept for a start with `resume`.
     """
-    check_place(options)
-    base = base_of(options)
-    options = as_begun(like_base(options, base))
-    inputs = inputs or Inputs()
-    tokenizer = inputs.tokenizer
-    tokenizer = load_tokenizer(options.tokenizer) if tokenizer is None else own_tokenizer(tokenizer)
+    check_place(options.output, options.tasks)
+    base = check_base(options.output.output_path) if options.output.append else None
+    options = match_index(options, base)
+    tokenizer = get_tokenizer(options.text)
     plan = plan_corpus(options, tokenizer)
-    if inputs.tokenizer is not None:  # It may be from nowhere that could be named.
-        plan = replace(plan, tokenizer_name_or_path=str(tokenizer.name_or_path))
     if base is not None:
-        check_like_base(options, base, plan)
-    complete = complete_result(options, plan, inputs.source)
+        check_like_base(options.output.output_path, base, plan)
+    complete = find_complete(options, plan)
     if complete is not None:
         return complete
     try:
-        with choosing(tokenizer, options.encoder) as chosen, _opened(options, inputs) as source:
-            return _prepare(options, inputs, plan, base, chosen, source, observer or Nobody())
+        with choosing(tokenizer, options.text.encoder) as chosen, _opened(options) as source:
+            return _prepare(options, plan, base, chosen, source, observer or NoObserver())
     except TdstreamError as error:
         kept = describe_kept(options)
         if kept:
@@ -111,45 +69,45 @@ def prepare_corpus(
 def describe_kept(options: PrepareOptions) -> str:
     """Return the documents and tokens that a later start can continue after, in words; empty if none."""
     try:
-        record = read_unfinished(options.output_path, options.task)
+        record = read_unfinished(options.output.output_path, options.tasks.task)
     except TdstreamError:
         return ""
     return "" if record is None else f"{record.num_documents:,} documents, {record.num_tokens:,} tokens"
 
 
-def _opened(options: PrepareOptions, inputs: Inputs) -> TextSource:
+def _opened(options: PrepareOptions) -> TextSource:
     # Importing datasets takes a second, in which the encoder is loaded.
-    from tdstream.text.open import open_source  # noqa: PLC0415
+    from tdstream.text.open import open_text  # noqa: PLC0415
 
-    return open_source(options, inputs.source)
+    return open_text(options.text, options.tasks.share)
 
 
 def _prepare(
     options: PrepareOptions,
-    inputs: Inputs,
     plan: CorpusMeta,
     base: CorpusMeta | None,
     chosen: Chosen,
     source: TextSource,
     observer: Observer,
 ) -> PrepareResult:
-    holdout = holdout_of(options, source)
-    identity = identity_of(options, plan, source.facts.files, source.facts.identity)
-    before = appended_before(options, base, identity)
+    output, tasks = options.output, options.tasks
+    holdout = choose_held_out(options.holdout, source)
+    identity = make_identity(options, plan, source.facts)
+    before = find_appended(options, base, identity)
     if before is not None:
         return before
-    begun = options.resume and read_unfinished(options.output_path, options.task) is not None
+    begun = output.resume and read_unfinished(output.output_path, tasks.task) is not None
     # Nothing is written before there is a first record, unless there may be none.
-    batches = source.batches() if begun or options.task is not None else _with_a_first_one(source, options)
+    batches = source.batches() if begun or tasks.task is not None else _with_a_first_one(source)
     encoder = chosen()
-    plan = replace(plan, encoder=encoder.name, made_from=made_from(identity))
+    plan = replace(plan, encoder=encoder.name, made_from=summarize_identity(identity))
     writer = CorpusWriter(
-        options.output_path,
+        output.output_path,
         plan,
-        overwrite=options.overwrite,
-        resume=options.resume,
+        overwrite=output.overwrite,
+        resume=output.resume,
         identity=with_base(identity, base),
-        task=options.task,
+        task=tasks.task,
         base=base,
     )
     with writer:
@@ -157,16 +115,16 @@ def _prepare(
         held_out = HeldOut(holdout, writer)
         if writer.entries:
             source.go_to(ledger.place, ledger.counts.records + held_out.counts.documents)
-        _check_skipping(options, ledger)
+        _check_skipping(options, ledger.counts)
         observer.begin(source.total, ledger.counts + held_out.counts)
         if not writer.is_done:
-            with closing(_blocks(batches, encoder, plan, options, inputs)) as blocks:
+            with closing(_blocks(batches, encoder, plan, options)) as blocks:
                 _write(blocks, writer, ledger, held_out, observer)
-        meta = _finish(options, writer, ledger, held_out, source_hash(identity))
+        meta = _finish(options, writer, ledger, held_out, short_hash(identity))
     observer.end()
-    warn_of(ledger.counts)
+    _warn_about(ledger.counts)
     return PrepareResult(
-        output_path=options.output_path,
+        output_path=output.output_path,
         counts=ledger.counts,
         meta=meta,
         seconds=ledger.counts.seconds,
@@ -175,42 +133,38 @@ def _prepare(
     )
 
 
-def _with_a_first_one(source: TextSource, options: PrepareOptions) -> Iterator[TextBatch]:
-    """Return the batches of a source after making sure, before anything is written, that there is one."""
+def _with_a_first_one(source: TextSource) -> Iterator[TextBatch]:
+    """Return the batches of a source; raise, before anything is written, if there is none."""
     batches = source.batches()
     first = next(batches, None)
     if first is None:
-        raise SourceError(_nothing(options, 0))
+        raise _no_document(source.name, 0)
     return chain([first], batches)
 
 
-def _check_skipping(options: PrepareOptions, ledger: Ledger) -> None:
-    if ledger.counts.skipped and not options.skip_bad:
+def _check_skipping(options: PrepareOptions, counts: Counts) -> None:
+    if counts.skipped and not options.text.skip_bad:
         raise ConfigError(
-            f"The unfinished preparation in {options.output_path} skipped {ledger.counts.skipped:,} bad "
+            f"The unfinished preparation in {options.output.output_path} skipped {counts.skipped:,} bad "
             f"records, but skip_bad is off now.",
             "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
         )
 
 
 def _blocks(
-    batches: Iterator[TextBatch],
-    encoder: Encoder,
-    plan: CorpusMeta,
-    options: PrepareOptions,
-    inputs: Inputs,
-) -> Overlapped | Pool:
-    eos_token_id = plan.eos_token_id or 0
-    if options.num_proc == 1:
+    batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta, options: PrepareOptions
+) -> Overlapped | EncoderPool:
+    text, eos_token_id = options.text, plan.eos_token_id or 0
+    if text.num_proc == 1:
         return Overlapped(batches, encoder, eos_token_id)
-    orders = Orders(
-        tokenizer=options.tokenizer,
-        pickled=b"" if inputs.tokenizer is None else packed(inputs.tokenizer),
+    setup = EncoderSetup(
+        tokenizer=text.tokenizer,
+        pickled=b"" if text.given_tokenizer is None else packed(text.given_tokenizer),
         tokenizer_fingerprint=plan.tokenizer_fingerprint,
         encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
         eos_token_id=eos_token_id,
     )
-    return Pool(batches, orders, options.num_proc)
+    return EncoderPool(batches, setup, text.num_proc)
 
 
 def _write(
@@ -236,12 +190,12 @@ def _write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_o
 
 
 def _finish(
-    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, made_from: str
+    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, source_hash: str
 ) -> CorpusMeta | None:
     def note() -> dict[str, Any]:
         return {**ledger.last_note(), **held_out.last_note()}
 
-    if options.task is not None:
+    if options.tasks.task is not None:
         writer.finish_task(note)
         return None
     if ledger.counts.documents == 0 and held_out.counts.documents:
@@ -250,10 +204,23 @@ def _finish(
             f"fewer."
         )
     if ledger.counts.documents == 0:
-        raise SourceError(_nothing(options, ledger.counts.skipped))
-    return writer.finish(num_documents=ledger.counts.documents, note=note(), source=made_from)
+        raise _no_document(options.text.dataset, ledger.counts.skipped)
+    return writer.finish(num_documents=ledger.counts.documents, note=note(), source=source_hash)
 
 
-def _nothing(options: PrepareOptions, skipped: int) -> str:
+def _no_document(dataset: str, skipped: int) -> SourceError:
     why = f"all of its {skipped:,} records were skipped" if skipped else "it holds no record"
-    return f"Dataset {options.dataset!r} gives no document: {why}. Check its files and its split."
+    return SourceError(f"Dataset {dataset!r} gives no document: {why}. Check its files and its split.")
+
+
+def _warn_about(counts: Counts) -> None:
+    """Log what is unusual about the documents of a preparation."""
+    if counts.with_eos:
+        logger.warning(
+            "%s of %s documents hold the end-of-text token in their own text; without an index of document "
+            "ends, readers cannot tell it from the end of a document.",
+            f"{counts.with_eos:,}",
+            f"{counts.documents:,}",
+        )
+    if counts.skipped:
+        logger.warning("%s records without text were skipped.", f"{counts.skipped:,}")

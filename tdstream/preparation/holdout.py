@@ -1,4 +1,4 @@
-"""Choose the documents that are held out of a corpus, by a hash of where their records lie.
+"""Which documents are held out of a corpus, by a hash of where their records lie.
 
 Rule, version 1: the hash of record r of segment s is mix(r + mix(s + K)), where mix is the finaliser of
 SplitMix64 and K a constant, all modulo 2^64. A fraction F holds out every record whose hash is below
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.preparation.ledger import TokenBlock
+from tdstream.preparation.options import HoldoutOptions
 from tdstream.preparation.result import Counts, DocumentCounts
 from tdstream.schedule.order import splitmix64
 from tdstream.text.batches import TextSource
-from tdstream.text.options import PrepareOptions
-from tdstream.writing.journal import JournalEntry
 from tdstream.writing.writer import CorpusWriter
 
 _KEY = np.uint64(0x9E3779B97F4A7C15)
@@ -33,29 +32,19 @@ _PIECE = 1 << 20  # Records that are looked at together.
 
 
 def hashes(segment: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash of each record, uint64, as this module's docstring says.
-
-    Args:
-        segment: Where they lie.
-        rows: Which they are, counted from 0 in the segment.
-    """
+    """Return the hash of records of a segment, uint64; rows are counted from 0 in it."""
     key = splitmix64(np.array([segment], np.uint64) + _KEY)
     return splitmix64(rows.astype(np.uint64) + key)
 
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """Says which records are held out."""
+    """The rule: a record is held out if its hash is at most `highest`, 0 to 2^64 - 1."""
 
     highest: int
-    """The highest hash of a record that is, 0 to 2^64 - 1."""
 
     def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock]:
-        """Return the documents of a block that stay, and those that are held out.
-
-        Args:
-            block: All of them.
-        """
+        """Return the documents of a block that stay, and those that are held out."""
         rows = block.begin.row + block.rows
         held = hashes(block.begin.segment, rows) <= np.uint64(self.highest)
         kept = replace(_some(block, ~held), others=block.rows[held]) if held.any() else block
@@ -75,38 +64,26 @@ def _some(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
     )
 
 
-def holdout_of(options: PrepareOptions, source: TextSource) -> Holdout | None:
-    """Return which records are held out; None where none are asked for.
-
-    Args:
-        options: What was asked for.
-        source: The dataset; its records are counted where a number is to be held out.
+def choose_held_out(options: HoldoutOptions, source: TextSource) -> Holdout | None:
+    """Return the rule; None where nothing is held out.
 
     Raises:
-        ConfigError: If nothing would be left, or a dataset that is far away would have to be counted.
+        ConfigError: If nothing would be left, or val_documents would have to count a dataset on the hub.
     """
     if options.val_fraction is not None:
-        return by_fraction(options.val_fraction)
+        return hold_out_fraction(options.val_fraction)
     if options.val_documents is not None:
-        return by_number(options.val_documents, source.rows_of_runs())
+        return hold_out_number(options.val_documents, source.count_rows())
     return None
 
 
-def by_fraction(fraction: float) -> Holdout:
-    """Hold out each record with one probability.
-
-    Args:
-        fraction: Above 0 and below 1.
-    """
+def hold_out_fraction(fraction: float) -> Holdout:
+    """Hold out each record with a probability above 0 and below 1."""
     return Holdout(math.ceil(Fraction(fraction) * 2**64) - 1)
 
 
-def by_number(number: int, rows: list[int]) -> Holdout:
-    """Hold out a number of records.
-
-    Args:
-        number: How many.
-        rows: Records of each segment that are read.
+def hold_out_number(number: int, rows: list[int]) -> Holdout:
+    """Hold out so many records of segments with so many rows.
 
     Raises:
         ConfigError: If nothing would be left.
@@ -127,41 +104,26 @@ def by_number(number: int, rows: list[int]) -> Holdout:
 
 
 NOTE_KEY = "val"
-"""Where a note of the journal counts the held-out documents since the note before."""
+"""Key under which a note of the journal counts the held-out documents since the note before."""
 
 
 class HeldOut:
-    """Takes the held-out documents out of blocks, writes and counts them; nothing where there is no rule."""
+    """The held-out documents of a preparation: taken out of blocks, written, counted; none without a rule."""
 
     def __init__(self, holdout: Holdout | None, writer: CorpusWriter) -> None:
-        """Begin, or go on where a journal ends.
-
-        Args:
-            holdout: The rule; None holds nothing out.
-            writer: Where they go.
-        """
-        self.counts = held_out_counts(writer.entries)
-        """All that were written."""
+        self.counts = count_held_out(entry.note for entry in writer.entries)
+        """All that were written, by earlier runs too."""
         self._holdout = holdout
         self._writer = writer
         self._documents = 0  # Of the block at hand: what has been written.
         self._new = Counts()  # Since the note before.
 
     def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock | None]:
-        """Return the documents of a block that stay, and those that are held out; None if none can be.
-
-        Args:
-            block: All of them.
-        """
+        """Return the documents of a block that stay, and those that are held out; None without a rule."""
         return (block, None) if self._holdout is None else self._holdout.split(block)
 
     def note(self, block: TokenBlock | None, row: int) -> dict[str, Any]:
-        """Write those that lie before a record; return what the journal is to say of them.
-
-        Args:
-            block: The held-out documents of the block at hand.
-            row: The record, counted in that block.
-        """
+        """Write the held-out documents of a block before a row of it; return the journal's note on them."""
         if block is None:
             return {}
         self._write(block, int(np.searchsorted(block.rows, row)))
@@ -174,7 +136,7 @@ class HeldOut:
             self._documents = 0
 
     def last_note(self) -> dict[str, Any]:
-        """Return what the journal is to say when all that were read have been written."""
+        """Return the journal's note when all that were read have been written."""
         if self._holdout is None:
             return {}
         new, self._new = self._new, Counts()
@@ -191,23 +153,6 @@ class HeldOut:
             self._documents = stop
 
 
-def held_out_counts(entries: Iterable[JournalEntry]) -> Counts:
-    """Return how many held-out documents a journal tells of.
-
-    Args:
-        entries: What it says of the shards beside them.
-    """
-    return counts_in(entry.note for entry in entries)
-
-
-def counts_in(notes: Iterable[dict[str, Any]]) -> Counts:
-    """Return how many held-out documents some notes of journals tell of.
-
-    Args:
-        notes: What they say.
-    """
-    total = Counts()
-    for note in notes:
-        if NOTE_KEY in note:
-            total += Counts.from_json(note[NOTE_KEY])
-    return total
+def count_held_out(notes: Iterable[dict[str, Any]]) -> Counts:
+    """Return how many held-out documents the notes of a journal count."""
+    return sum((Counts.from_json(note[NOTE_KEY]) for note in notes if NOTE_KEY in note), Counts())

@@ -151,8 +151,8 @@ class Observer(Protocol):
         """Take note that the corpus is complete."""
 
 
-class Nobody:
-    """The observer of a preparation that nobody watches."""
+class NoObserver:
+    """The observer of a preparation that is not watched."""
 
     def begin(self, total: int | None, done: Counts) -> None:
         """Ignore it."""

@@ -1,4 +1,4 @@
-"""Wait until all tasks have prepared their shares, and put these together."""
+"""Several tasks that prepare one corpus: wait for all of them, then merge."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tdstream.core.errors import OutputError
-from tdstream.preparation.holdout import counts_in
+from tdstream.preparation.holdout import count_held_out
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
-from tdstream.text.options import PrepareOptions
 from tdstream.writing.journal import is_done
 from tdstream.writing.locks import is_locked
 from tdstream.writing.merge import merge_tasks
@@ -20,14 +20,9 @@ _PAUSE_S = 0.2
 
 
 def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
-    """Wait for the other tasks, and make the shares of all of them the corpus.
+    """Wait for the other tasks, merge the shares of all, and return what all have done.
 
-    Args:
-        options: Those of the task that merges.
-        result: What it did itself.
-
-    Returns:
-        What all tasks have done; the seconds are those of the slowest.
+    The seconds are those of the slowest task.
 
     Raises:
         OutputError: If a task has ended without finishing its share.
@@ -35,26 +30,22 @@ def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
     """
     if result.was_complete:
         return result
-    wait_for_tasks(options.output_path, options.num_tasks or 1, options.merge_wait)
-    merged = merge_tasks(options.output_path, overwrite=options.overwrite)
+    output, tasks = options.output, options.tasks
+    wait_for_tasks(output.output_path, tasks.num_tasks or 1, tasks.merge_wait)
+    merged = merge_tasks(output.output_path, overwrite=output.overwrite)
     counts, lengths = Counts(), Counter[int]()
     for note in merged.notes:
         counts += Counts.from_json(note)
         lengths.update({int(length): int(times) for length, times in note["lengths"]})
-    val = counts_in(merged.notes) if merged.val is not None else None
+    val = count_held_out(merged.notes) if merged.val is not None else None
     return replace(result, counts=counts, lengths=lengths, meta=merged.meta, val=val)
 
 
 def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:
     """Wait until every task has finished its share.
 
-    Args:
-        output: The corpus directory.
-        num_tasks: How many there are.
-        patience_s: How long a task that has not finished may show no life, in seconds.
-
     Raises:
-        OutputError: If one has ended without finishing, or has not begun.
+        OutputError: If one that has not finished shows no life for `patience_s` seconds.
     """
     alive = dict.fromkeys(range(num_tasks), time.monotonic())
     while True:
@@ -67,10 +58,9 @@ def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:
                 alive[task] = now
         dead = [task for task, seen in alive.items() if now - seen > patience_s]
         if dead:
-            named = ", ".join(map(str, dead))
             raise OutputError(
                 f"Of {num_tasks} tasks, these have ended or never begun, and their shares are missing in "
-                f"{output}: {named} (no sign of life for {patience_s:g} s).",
+                f"{output}: {', '.join(map(str, dead))} (no sign of life for {patience_s:g} s).",
                 "Start again with {resume}: the others have nothing to do again.",
             )
         time.sleep(_PAUSE_S)

@@ -40,7 +40,7 @@ PROGRAM = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Orders:
+class EncoderSetup:
     """How to encode."""
 
     tokenizer: str
@@ -67,15 +67,15 @@ def serve(descriptor: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    orders: Orders = connection.recv()
+    setup: EncoderSetup = connection.recv()
     encoder: Encoder | None = None
     while True:
         texts = connection.recv()
         if texts is None:
             return
         try:
-            encoder = encoder or _encoder(orders)
-            answer: object = tokenize(encoder, texts, orders.eos_token_id)
+            encoder = encoder or _encoder(setup)
+            answer: object = tokenize(encoder, texts, setup.eos_token_id)
         except TdstreamError as error:
             answer = error
         except Exception as error:  # It raises whatever the tokenizer raises.
@@ -83,14 +83,14 @@ def _serve(connection: Connection[Any, Any]) -> None:
         connection.send(answer)
 
 
-def _encoder(orders: Orders) -> Encoder:
-    tokenizer = unpacked(orders.pickled) if orders.pickled else load_tokenizer(orders.tokenizer)
-    if fingerprint(tokenizer) != orders.tokenizer_fingerprint:
+def _encoder(setup: EncoderSetup) -> Encoder:
+    tokenizer = unpacked(setup.pickled) if setup.pickled else load_tokenizer(setup.tokenizer)
+    if fingerprint(tokenizer) != setup.tokenizer_fingerprint:
         raise TokenizerError(
-            f"Tokenizer {orders.tokenizer!r} has changed since the preparation began. Begin again."
+            f"Tokenizer {setup.tokenizer!r} has changed since the preparation began. Begin again."
         )
     try:
-        return choose_encoder(tokenizer, orders.encoder)
+        return choose_encoder(tokenizer, setup.encoder)
     except TokenizerError:  # Another worker has just found out that it is not exact.
         return choose_encoder(tokenizer, "hf")
 
@@ -101,15 +101,15 @@ _IN_FLIGHT = 3  # Batches for each worker: one that it encodes, one that waits, 
 class EncoderProcess:
     """One process that encodes, and the connection to it."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, setup: EncoderSetup) -> None:
         """Start it.
 
         Args:
-            orders: How to encode.
+            setup: How to encode.
         """
         ours, theirs = Pipe()
         self.connection: Connection[Any, Any] = ours
-        torch = "" if orders.pickled else "without_torch"  # A tokenizer of a caller's own class may need it.
+        torch = "" if setup.pickled else "without_torch"  # A tokenizer of a caller's own class may need it.
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), torch],
@@ -119,7 +119,7 @@ class EncoderProcess:
                 start_new_session=True,  # Ctrl-C is for us; the worker ends when we do.
             )
         with suppress(OSError):  # If it has ended already, the first answer says so.
-            ours.send(orders)
+            ours.send(setup)
 
     def receive(self) -> Any:
         """Return its next answer.
@@ -169,21 +169,21 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-class Pool:
+class EncoderPool:
     """Blocks from several processes, which take the batches in turn. Close it when done."""
 
-    def __init__(self, batches: Iterator[TextBatch], orders: Orders, num_proc: int) -> None:
+    def __init__(self, batches: Iterator[TextBatch], setup: EncoderSetup, num_proc: int) -> None:
         """Start the workers, and begin to read.
 
         Args:
             batches: The texts.
-            orders: How to encode.
+            setup: How to encode.
             num_proc: Number of workers.
         """
         self._sent: queue.Queue[TextBatch | None] = queue.Queue(num_proc * _IN_FLIGHT)
         self._stopped = threading.Event()
         self._error: BaseException | None = None
-        self._workers = [EncoderProcess(orders) for _ in range(num_proc)]
+        self._workers = [EncoderProcess(setup) for _ in range(num_proc)]
         self._read = Ahead(batches)
         self._sender = threading.Thread(target=self._send, daemon=True)
         self._sender.start()

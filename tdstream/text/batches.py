@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from tdstream.core.errors import ConfigError, SourceError
 from tdstream.text.fields import Table, listed
 from tdstream.text.network import in_one_line
-from tdstream.text.options import PrepareOptions
+from tdstream.text.options import TextOptions
 from tdstream.text.segments import Place, Runs, Share, rows_of
 
+Task = tuple[int, int] | None
+"""Number i and count n of a task that reads share i of n; None reads all."""
 _SLICE = 1 << 20  # Characters encoded at once.
 _MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
 
@@ -53,8 +55,10 @@ class Facts:
 class TextSource:
     """An opened dataset. Close it, or use it in a `with` statement."""
 
-    def __init__(self, runs: Runs, share: Share, options: PrepareOptions, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(
+        self, runs: Runs, share: Share, options: TextOptions, facts: Facts, task: Task = None
+    ) -> None:
+        self.facts, self._task = facts, task
         self._runs: Runs | None = runs
         self._share = share
         self._options = options
@@ -80,7 +84,12 @@ class TextSource:
         self.begin = place
         self._num_records = num_records
 
-    def rows_of_runs(self) -> list[int]:
+    @property
+    def name(self) -> str:
+        """What the dataset is called."""
+        return self._options.dataset
+
+    def count_rows(self) -> list[int]:
         """Return how many records of each run all tasks together read, after counting where need be.
 
         Raises:
@@ -170,8 +179,7 @@ class TextSource:
         return TextBatch(texts, len(values), place, rows, sizes)
 
     def _whose(self) -> str:
-        task = self._options.task
-        return "" if task is None else f" in the share of task {task}"
+        return "" if self._task is None else f" in the share of task {self._task[0]}"
 
     def _no_text(self, record: int, fault: str, row: Table) -> SourceError:
         others = row.filled()

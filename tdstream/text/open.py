@@ -6,7 +6,7 @@ import glob
 import hashlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from tdstream.core.checks import check_new_iterator, check_source
 from tdstream.core.errors import ConfigError, SourceError
-from tdstream.text.batches import Facts, TextSource, missing_field
+from tdstream.text.batches import Facts, Task, TextSource, missing_field
 from tdstream.text.fields import Table, missing_of, names_in, parts_of, steps_to, types_of
 from tdstream.text.files import (
     check_each_matches,
@@ -30,7 +30,7 @@ from tdstream.text.files import (
     was_saved,
 )
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
-from tdstream.text.options import DEFAULT_DATA_NAME, PrepareOptions
+from tdstream.text.options import DEFAULT_DATA_NAME, TextOptions
 from tdstream.text.segments import (
     FileSegments,
     ListRuns,
@@ -46,12 +46,8 @@ _LOOK = 16
 """Records at the beginning that stand for a source whose records cannot all be compared."""
 
 
-def open_given(given: Any, options: PrepareOptions) -> TextSource:
-    """Open a list, a dataset, a function that returns an iterator, or anything that can be iterated again.
-
-    Args:
-        given: It.
-        options: What was asked for; its ``dataset`` is what to call it.
+def open_given(given: Any, options: TextOptions, task: Task = None) -> TextSource:
+    """Open a list, a dataset, a function that returns an iterator, or another repeatable iterable.
 
     Raises:
         ConfigError: If it is something else, or an option does not go with it.
@@ -63,9 +59,10 @@ def open_given(given: Any, options: PrepareOptions) -> TextSource:
                 f"{name} is for a dataset that is named, not for one that is given. Leave it out."
             )
     given = _split_of(given, options.split)
-    runs, facts = _opened(given, options)
-    share = share_of(runs, options.task or 0, options.num_tasks or 1, options.max_samples)
-    return TextSource(runs, share, options, facts)
+    number, num_tasks = task or (0, 1)
+    runs, facts = _opened(given, options, num_tasks)
+    share = share_of(runs, number, num_tasks, options.max_samples)
+    return TextSource(runs, share, options, replace(facts, total=None) if task else facts, task)
 
 
 def _split_of(given: Any, split: str) -> Any:
@@ -84,49 +81,51 @@ def _split_of(given: Any, split: str) -> Any:
     return given[split]
 
 
-def _opened(given: Any, options: PrepareOptions) -> tuple[Runs, Facts]:
+def _opened(given: Any, options: TextOptions, num_tasks: int) -> tuple[Runs, Facts]:
     if isinstance(given, (list, tuple)):
         return _list(given, options)
     if isinstance(given, Dataset):
         return _dataset(given, options)
     if isinstance(given, IterableDataset):
-        return _stream(given, options)
+        return _stream(given, options, num_tasks)
     check_source(given)
     runs = OneRun(_iterators(given))
     length = len(given) if hasattr(given, "__len__") else None
-    return runs, _facts(options, {"length": length, "first": _digest([runs.look(_LOOK)], options)}, length)
+    return runs, Facts(
+        identity={"length": length, "first": _digest([runs.look(_LOOK)], options)}, total=length
+    )
 
 
-def _list(given: list[Any] | tuple[Any, ...], options: PrepareOptions) -> tuple[ListRuns, Facts]:
+def _list(given: list[Any] | tuple[Any, ...], options: TextOptions) -> tuple[ListRuns, Facts]:
     runs = list_runs(given)
     tables = (table for number in range(runs.count) for table in runs.tables(number, 1000))
     identity = {"length": len(given), "content": _digest(tables, options)}
-    return runs, _facts(options, identity, len(given))
+    return runs, Facts(identity=identity, total=len(given))
 
 
-def _dataset(given: Dataset, options: PrepareOptions) -> tuple[ListRuns, Facts]:
+def _dataset(given: Dataset, options: TextOptions) -> tuple[ListRuns, Facts]:
     if given.format["type"] == "custom":
         raise ConfigError(
             "The dataset has a transform, which is applied only when single records are taken from it. "
             "Apply it with map() before."
         )
     runs = dataset_runs(given, _columns(given.features, options))
-    return runs, _facts(options, {"length": len(given), "fingerprint": given._fingerprint}, len(given))
+    return runs, Facts(identity={"length": len(given), "fingerprint": given._fingerprint}, total=len(given))
 
 
-def _stream(given: IterableDataset, options: PrepareOptions) -> tuple[Runs, Facts]:
+def _stream(given: IterableDataset, options: TextOptions, num_tasks: int) -> tuple[Runs, Facts]:
     info = given.info
     told = [str(told) for told in (info.dataset_name, info.config_name, info.version, given.split) if told]
     columns = None if given.features is None else _columns(given.features, options)
     if type(given._ex_iterable).__name__ == "ArrowExamplesIterable" and given._distributed is None:
-        segments = FileSegments(given, None, options.num_tasks or 1)  # Files as they are, in their order.
+        segments = FileSegments(given, None, num_tasks)  # Files as they are, in their order.
         tables = segments.tables(0, _LOOK)
         first = [table for table in [next(tables, None)] if table is not None]
         segments.leave(tables)
-        return segments, _facts(options, {"stream": told, "first": _digest(first, options)}, None)
+        return segments, Facts(identity={"stream": told, "first": _digest(first, options)}, total=None)
     narrow = given if columns is None else given.select_columns(columns)
     runs = OneRun(lambda: iter(narrow.with_format(None)), streams=True)
-    return runs, _facts(options, {"stream": told, "first": _digest([runs.look(_LOOK)], options)}, None)
+    return runs, Facts(identity={"stream": told, "first": _digest([runs.look(_LOOK)], options)}, total=None)
 
 
 def _iterators(given: Any) -> Callable[[], Iterator[Any]]:
@@ -152,7 +151,7 @@ def _made_by(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     return iterator
 
 
-def _columns(features: Any, options: PrepareOptions) -> list[str]:
+def _columns(features: Any, options: TextOptions) -> list[str]:
     """Return the columns of a dataset that hold the text."""
     types = types_of(features.arrow_schema)
     missing = missing_of(options.text_field, types)
@@ -162,11 +161,7 @@ def _columns(features: Any, options: PrepareOptions) -> list[str]:
     return list(dict.fromkeys(path[0] for path in steps if path))
 
 
-def _facts(options: PrepareOptions, identity: dict[str, Any], total: int | None) -> Facts:
-    return Facts(identity=identity, total=total if options.num_tasks is None else None)
-
-
-def _digest(tables: Iterable[Table], options: PrepareOptions) -> str:
+def _digest(tables: Iterable[Table], options: TextOptions) -> str:
     """Return a hash of the texts of some records."""
     total = hashlib.sha256()
     for table in tables:
@@ -195,22 +190,19 @@ class _Request:
         return datasets.load_dataset_builder(self.path, **{**self.settings, **more})
 
 
-def open_source(options: PrepareOptions, given: Any = None) -> TextSource:
-    """Open the dataset that the options name, or one that is given.
-
-    Args:
-        options: What was asked for.
-        given: Records instead of the name of a dataset.
+def open_text(options: TextOptions, task: Task = None) -> TextSource:
+    """Open the dataset that the options name or hold; with `task`, share i of n of its records.
 
     Raises:
         ConfigError: If two options do not go together.
         SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
     """
+    given = options.given
     request = _request(options) if given is None else None
     try:
         if request is not None and was_saved(Path(request.path)):
             given, request = datasets.load_from_disk(request.path), None
-        return open_given(given, options) if request is None else _open(request, options)
+        return open_given(given, options, task) if request is None else _open(request, options, task)
     except (ConfigError, SourceError):
         raise
     except StopIteration:  # How the json reader says that there is nothing to infer the fields from.
@@ -224,7 +216,7 @@ def open_source(options: PrepareOptions, given: Any = None) -> TextSource:
         ) from error
 
 
-def _request(options: PrepareOptions) -> _Request:
+def _request(options: TextOptions) -> _Request:
     settings: dict[str, Any] = {}
     if options.data_files:
         settings["data_files"] = list(options.data_files)
@@ -242,7 +234,7 @@ def _request(options: PrepareOptions) -> _Request:
     return _hub_request(options, settings)
 
 
-def _file_request(files: list[Path], options: PrepareOptions) -> _Request:
+def _file_request(files: list[Path], options: TextOptions) -> _Request:
     if options.data_files:
         raise ConfigError(
             f"data_files chooses among the files of a dataset, but {options.dataset} names the files itself. "
@@ -254,7 +246,7 @@ def _file_request(files: list[Path], options: PrepareOptions) -> _Request:
     )
 
 
-def _hub_request(options: PrepareOptions, settings: dict[str, Any]) -> _Request:
+def _hub_request(options: TextOptions, settings: dict[str, Any]) -> _Request:
     name = options.dataset
     if name in _BUILDERS:
         raise SourceError(
@@ -272,7 +264,7 @@ def _hub_request(options: PrepareOptions, settings: dict[str, Any]) -> _Request:
     return _Request(name, settings)
 
 
-def _open(request: _Request, options: PrepareOptions) -> TextSource:
+def _open(request: _Request, options: TextOptions, task: Task) -> TextSource:
     directory = Path(request.path)
     if directory.is_dir() or request.path in _BUILDERS:
         check_each_matches(options.data_files, directory if directory.is_dir() else Path())
@@ -289,14 +281,15 @@ def _open(request: _Request, options: PrepareOptions) -> TextSource:
     files = [str(file) for file in (builder.config.data_files or {}).get(options.split, [])]
     rows = _rows(builder.name, files)
     stream_of_text = _narrowed(request, more, builder.name, stream, types or {}, options)
-    segments = FileSegments(stream_of_text, rows, options.num_tasks or 1)
-    share = share_of(segments, options.task or 0, options.num_tasks or 1, options.max_samples)
-    total = _count(stream, rows, options) if options.num_tasks is None else None
+    number, num_tasks = task or (0, 1)
+    segments = FileSegments(stream_of_text, rows, num_tasks)
+    share = share_of(segments, number, num_tasks, options.max_samples)
+    total = _count(stream, rows, options) if task is None else None
     facts = Facts(files=files, total=total, columns=None if types is None else list(types))
-    return TextSource(segments, share, options, facts)
+    return TextSource(segments, share, options, facts, task)
 
 
-def _settings_of(builder: str, options: PrepareOptions) -> dict[str, Any]:
+def _settings_of(builder: str, options: TextOptions) -> dict[str, Any]:
     if builder == "text":
         return {"sample_by": "line" if options.lines else "document"}
     if options.lines:
@@ -325,7 +318,7 @@ def _narrowed(
     builder: str,
     stream: Any,
     types: dict[str, pa.DataType],
-    options: PrepareOptions,
+    options: TextOptions,
 ) -> Any:
     """Return the stream without the columns that nobody needs, where reading them can be avoided."""
     steps = [steps_to(part, types) for part in parts_of(options.text_field, types)]
@@ -344,7 +337,7 @@ def _narrowed(
     return request.builder(**more).as_streaming_dataset(split=options.split)
 
 
-def _check_files(builder: Any, options: PrepareOptions) -> None:
+def _check_files(builder: Any, options: TextOptions) -> None:
     files = [str(file) for files in (builder.config.data_files or {}).values() for file in files]
     directory = Path(options.dataset).expanduser()
     if options.data_files:
@@ -372,7 +365,7 @@ def _rows(builder: str, files: list[str]) -> list[int] | None:
     return [int(pyarrow.parquet.read_metadata(file).num_rows) for file in files]
 
 
-def _count(stream: Any, rows: list[int] | None, options: PrepareOptions) -> int | None:
+def _count(stream: Any, rows: list[int] | None, options: TextOptions) -> int | None:
     """Return how many records there are, if that is cheap to know."""
     if not options.data_files:
         split = (stream.info.splits or {}).get(options.split)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
+from tdstream.corpus.meta import DTYPES
 from tdstream.corpus.shard_reader import Tokens
+from tdstream.text.options import TextOptions
 
 _started_in: list[int] = []  # processes in which a fast encoder has started its threads
 
@@ -111,19 +113,16 @@ def tokenize_with(tokenizer: Any, *, encoder: str = "auto", strips: bool = False
             "text has to be tokenized, and no tokenizer was given. Pass tokenizer=..., a name, a directory "
             "or a Hugging Face tokenizer."
         )
-    # Loads transformers, which takes seconds that whoever reads a corpus does not wait.
-    from tdstream.corpus.meta import DTYPES  # noqa: PLC0415
-    from tdstream.text.options import PrepareOptions  # noqa: PLC0415
-    from tdstream.text.tokenizer import load_tokenizer, own_tokenizer, plan_corpus  # noqa: PLC0415
+    # Loads transformers, which takes seconds that a reader of a corpus does not wait.
+    from tdstream.text.tokenizer import describe_tokenizer, get_tokenizer  # noqa: PLC0415
 
-    named = isinstance(tokenizer, (str, os.PathLike))
-    known = load_tokenizer(os.fspath(tokenizer)) if named else own_tokenizer(tokenizer)
-    name = os.fspath(tokenizer) if named else str(known.name_or_path or type(known).__name__)
-    plan = plan_corpus(PrepareOptions(tokenizer=name, encoder=encoder), known)
+    options = TextOptions.of(None, tokenizer, encoder=encoder)
+    own = get_tokenizer(options)
+    known = describe_tokenizer(own, options.tokenizer)
     return Tokenize(
-        known,
-        dtype=DTYPES[plan.dtype],
-        fingerprint=plan.tokenizer_fingerprint or "",
+        own,
+        dtype=DTYPES[known["dtype"]],
+        fingerprint=known["tokenizer_fingerprint"],
         encoder=encoder,
         strips=strips,
     )

@@ -13,9 +13,20 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tdstream.core.errors import TokenizerError
-from tdstream.corpus.meta import DOC_INDEX, DTYPES, HOLDOUT_VERSION, CorpusMeta, storage_dtype
+from tdstream.corpus.meta import DTYPES, storage_dtype
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
-from tdstream.text.options import PrepareOptions
+from tdstream.text.options import TextOptions
+
+
+def get_tokenizer(options: TextOptions) -> Any:
+    """Return a tokenizer that is the caller's own: the one that is named, or a copy of the one that is given.
+
+    Raises:
+        TokenizerError: If it cannot be found or loaded, is no Hugging Face tokenizer, or has no end-of-text
+            token.
+    """
+    given = options.given_tokenizer
+    return load_tokenizer(options.tokenizer) if given is None else copy_tokenizer(given)
 
 
 def load_tokenizer(name_or_path: str) -> Any:
@@ -42,7 +53,7 @@ def load_tokenizer(name_or_path: str) -> Any:
     return tokenizer
 
 
-def own_tokenizer(tokenizer: Any) -> Any:
+def copy_tokenizer(tokenizer: Any) -> Any:
     """Return a copy of a tokenizer, because a preparation turns its truncation and padding off.
 
     Args:
@@ -134,12 +145,8 @@ def fingerprint(tokenizer: Any) -> str:
     return "sha256:" + hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
-    """Return what is known of a corpus before it is written.
-
-    Args:
-        options: What was asked for.
-        tokenizer: The tokenizer that it names.
+def describe_tokenizer(tokenizer: Any, name: str) -> dict[str, Any]:
+    """Return what meta.json says of a tokenizer: dtype, eos_token_id, vocab_size, tokenizer_fingerprint.
 
     Raises:
         TokenizerError: If the end-of-text id does not fit the storage type of the vocabulary.
@@ -149,26 +156,13 @@ def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
     limit = 256 ** DTYPES[dtype].itemsize - 1
     if not 0 <= eos_token_id <= limit:
         raise TokenizerError(
-            f"The end-of-text id {eos_token_id:,} of tokenizer {options.tokenizer!r} does not fit {dtype} "
-            f"(0 to {limit:,}), the type for its vocabulary of {vocab_size:,}. "
-            f"Use a tokenizer that agrees with itself."
+            f"The end-of-text id {eos_token_id:,} of tokenizer {name!r} does not fit {dtype} (0 to "
+            f"{limit:,}), the type for its vocabulary of {vocab_size:,}. Use a tokenizer that agrees with "
+            f"itself."
         )
-    return CorpusMeta(
-        dtype=dtype,
-        chunks=(),
-        eos_token_id=eos_token_id,
-        tokenizer_name_or_path=options.tokenizer,
-        is_fast=bool(tokenizer.is_fast),
-        tokens_per_chunk=options.tokens_per_chunk,
-        doc_index=dict(DOC_INDEX) if options.doc_index else {},
-        holdout=_holdout(options),
-        tokenizer_fingerprint=fingerprint(tokenizer),
-        vocab_size=vocab_size,
-    )
-
-
-def _holdout(options: PrepareOptions) -> dict[str, Any]:
-    """Return what meta.json says of how documents are held out; empty where none are."""
-    asked = {"fraction": options.val_fraction, "documents": options.val_documents}
-    given = {name: value for name, value in asked.items() if value is not None}
-    return {"version": HOLDOUT_VERSION, "part": "train", **given} if given else {}
+    return {
+        "dtype": dtype,
+        "eos_token_id": eos_token_id,
+        "vocab_size": vocab_size,
+        "tokenizer_fingerprint": fingerprint(tokenizer),
+    }

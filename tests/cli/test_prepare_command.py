@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
-from tdstream.cli.arguments import whole_number
+from tdstream.cli.arguments import read_options, whole_number
 from tdstream.cli.main import main
 from tdstream.cli.prepare import add_arguments
 from tdstream.corpus.meta import CorpusMeta, read_meta
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import GROUPS
 from tdstream.writing.writer import CorpusWriter
 
 SCRIPT = Path(__file__).parents[2] / "prepare" / "fineweb_edu.py"
@@ -245,7 +246,7 @@ class TestMain:
             assert f"When all have ended: tdstream merge {tmp_path / 'out'}" in capsys.readouterr().err
             if task == "1":
                 assert main(["merge", str(tmp_path / "out")]) == 1
-                assert "lacks the shards of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
+                assert "lacks the shares of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
         assert main(["merge", str(tmp_path / "out")]) == 0
         assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 chunks of uint16: ")
         expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
@@ -389,9 +390,7 @@ def test_every_option_has_its_flag() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     flags = vars(parser.parse_args([]))
-    defaults = {name: field.default for name, field in PrepareOptions.__dataclass_fields__.items()}
-    assert flags.keys() == defaults.keys()
-    others = {"data_files", "output_path"}
-    assert {name: flags[name] for name in flags.keys() - others} == {
-        name: defaults[name] for name in defaults.keys() - others
-    }
+    options = {field.name: field for group in GROUPS for field in fields(group)}
+    without = {"given", "given_tokenizer"}  # objects, which have no flag
+    assert flags.keys() == options.keys() - without
+    assert read_options(parser.parse_args([]), *GROUPS) == {name: options[name].default for name in flags}

@@ -20,7 +20,7 @@ import datasets  # noqa: F401 - here, and not in each attempt
 
 from tdstream.core.errors import TdstreamError
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions
 
 
 def attempt(options: dict[str, Any]) -> int:
@@ -30,7 +30,7 @@ def attempt(options: dict[str, Any]) -> int:
         return child
     try:
         given = {**options, "output_path": Path(options["output_path"]), "resume": True}
-        prepare_corpus(PrepareOptions(**given))
+        prepare_corpus(PrepareOptions.of(**given))
     except TdstreamError as error:
         print(error, file=sys.stderr)
         os._exit(1)

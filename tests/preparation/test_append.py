@@ -21,8 +21,9 @@ from tdstream.core.errors import ConfigError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
-from tdstream.text.options import PrepareOptions
+from tdstream.text import tokenizer as text_tokenizer
 from tdstream.verification.verify import verify_corpus
 
 OLD = [f"old {'x ' * (number % 13)}{number}" for number in range(40)]
@@ -34,10 +35,10 @@ Prepare = Callable[..., PrepareResult]
 @pytest.fixture
 def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     """Return a function that prepares the old texts in chunks of 100 tokens, or appends the new ones."""
-    loaded = engine.load_tokenizer(str(tokenizer_dir))
-    real = engine.load_tokenizer
+    loaded = text_tokenizer.load_tokenizer(str(tokenizer_dir))
+    real = text_tokenizer.load_tokenizer
     monkeypatch.setattr(
-        engine, "load_tokenizer", lambda name: loaded if name == str(tokenizer_dir) else real(name)
+        text_tokenizer, "load_tokenizer", lambda name: loaded if name == str(tokenizer_dir) else real(name)
     )
     write_jsonl(tmp_path / "old.jsonl", [{"text": text} for text in OLD])
     write_jsonl(tmp_path / "new.jsonl", [{"text": text} for text in NEW])
@@ -49,7 +50,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
             "batch_size": 7, "tokens_per_chunk": 100, "output_path": tmp_path / output, "encoder": "hf",
             "append": append, **named,
         }  # fmt: skip
-        return prepare_corpus(PrepareOptions(**given))
+        return prepare_corpus(PrepareOptions.of(**given))
 
     return run
 
@@ -355,4 +356,4 @@ class TestRefusals:
     def test_what_does_not_go_together(self, named: dict[str, Any], message: str) -> None:
         """Options that contradict it are refused at once."""
         with pytest.raises(ConfigError, match=message):
-            PrepareOptions(append=True, **named)
+            PrepareOptions.of(append=True, **named)

@@ -12,9 +12,8 @@ from transformers import AutoTokenizer
 import tdstream
 from helpers_text import numbers_tokenizer, write_jsonl
 from tdstream.core.errors import ConfigError
-from tdstream.preparation.count import recall_count
-from tdstream.preparation.engine import Inputs
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.count_cache import recall_count
+from tdstream.text.options import TextOptions
 
 WORDS = {"<unk>": 0, "<eos>": 1, "a": 2, "b": 3, "c": 4}
 TEXTS = ["a b c", "", "a", "b c a b"]  # 3 + 0 + 1 + 4 tokens and four ends
@@ -141,13 +140,12 @@ def test_the_second_time_nothing_is_read(tokenizer, tmp_path):
 def test_a_count_is_recalled_but_never_made(tokenizer, tmp_path):
     """Whoever only asks is told None, and of a source that was not counted reads only its beginning."""
     source, mine = Once(["a b"] * 1000), AutoTokenizer.from_pretrained(tokenizer)
-    options = PrepareOptions(dataset="mine", text_field="body")
-    inputs = Inputs(source=source, tokenizer=mine)
+    options = TextOptions.of(source, mine, name="mine", text_field="body")
     count(["a"], tokenizer, tmp_path)
-    assert recall_count(options, inputs, cache_dir=tmp_path / "cache") is None
+    assert recall_count(options, cache_dir=tmp_path / "cache") is None
     assert source.yielded <= 17
     count(source, tokenizer, tmp_path, text_field="body", name="mine")
-    assert recall_count(options, inputs, cache_dir=tmp_path / "cache").counts.tokens == 3000
+    assert recall_count(options, cache_dir=tmp_path / "cache").counts.tokens == 3000
 
 
 def test_what_changes_a_count_changes_the_key(tokenizer, tmp_path):

@@ -27,11 +27,11 @@ from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, 
 from tdstream.core.errors import CorpusError, SourceError
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text import batches as records
 from tdstream.text import open as source
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
-from tdstream.text.options import PrepareOptions
 from tdstream.writing.journal import Journal, JournalEntry
 
 TEXTS = [
@@ -166,7 +166,7 @@ def prepare(tokenizer_dir: Path, tmp_path: Path) -> Prepare:
 
     def run(dataset: Path | str, observer: Any = None, **named: Any) -> PrepareResult:
         given = {"tokenizer": str(tokenizer_dir), "output_path": tmp_path / "out", **named}
-        return prepare_corpus(PrepareOptions(dataset=str(dataset), **given), observer)
+        return prepare_corpus(PrepareOptions.of(dataset=str(dataset), **given), observer)
 
     return run
 

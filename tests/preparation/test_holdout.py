@@ -21,8 +21,9 @@ from tdstream.core.errors import ConfigError, CorpusError, OutputError
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.preparation import engine, holdout
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
-from tdstream.text.options import PrepareOptions
+from tdstream.text import tokenizer as text_tokenizer
 from tdstream.verification.verify import verify_corpus
 from tdstream.writing.merge import merge_tasks
 
@@ -58,8 +59,8 @@ def split(held: Callable[[int], bool]) -> tuple[list[str], list[str]]:
 @pytest.fixture
 def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     """Return a function that prepares three files in chunks of 100 tokens, a quarter of it held out."""
-    loaded = engine.load_tokenizer(str(tokenizer_dir))
-    monkeypatch.setattr(engine, "load_tokenizer", lambda _: loaded)
+    loaded = text_tokenizer.load_tokenizer(str(tokenizer_dir))
+    monkeypatch.setattr(text_tokenizer, "load_tokenizer", lambda _: loaded)
     (tmp_path / "data").mkdir()
     rows = [{"text": text} for text in TEXTS]
     for number, first in enumerate((0, 50, 63)):
@@ -71,7 +72,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
             "tokenizer": str(tokenizer_dir), "dataset": str(tmp_path / "data"), "batch_size": 7,
             "tokens_per_chunk": 100, "output_path": tmp_path / output, "encoder": "hf", **named,
         }  # fmt: skip
-        return prepare_corpus(PrepareOptions(**given))
+        return prepare_corpus(PrepareOptions.of(**given))
 
     return run
 
@@ -104,12 +105,12 @@ class TestRule:
     @pytest.mark.parametrize("fraction", [2.0**-64, 1e-12, 0.01, 0.5, 1 - 2.0**-53])
     def test_fractions(self, fraction: float) -> None:
         """A hash below F x 2^64 is held out, and no other."""
-        highest = holdout.by_fraction(fraction).highest
+        highest = holdout.hold_out_fraction(fraction).highest
         assert highest < fraction * 2**64 <= highest + 1
 
     def test_share(self) -> None:
         """Of a million records of neighbouring segments a hundredth is held out, evenly."""
-        highest = np.uint64(holdout.by_fraction(0.01).highest)
+        highest = np.uint64(holdout.hold_out_fraction(0.01).highest)
         shares = [
             np.count_nonzero(holdout.hashes(segment, np.arange(10_000)) <= highest) for segment in range(100)
         ]
@@ -122,7 +123,7 @@ class TestRule:
         """A number holds out the records with the smallest hashes, however many are looked at together."""
         monkeypatch.setattr(holdout, "_PIECE", piece)
         for number in (1, 17, 119):
-            assert holdout.by_number(number, SIZES).highest == sorted(all_hashes())[number - 1]
+            assert holdout.hold_out_number(number, SIZES).highest == sorted(all_hashes())[number - 1]
 
 
 PINNED = [5197578548964807871, 16899028431761561291, 11914665375441889411]
@@ -324,12 +325,12 @@ class TestRefusals:
     def test_fractions(self, fraction: float) -> None:
         """A share is above 0 and below 1."""
         with pytest.raises(ConfigError, match="val_fraction must be a number above 0 and below 1, got"):
-            PrepareOptions(val_fraction=fraction)
+            PrepareOptions.of(val_fraction=fraction)
 
     def test_both(self) -> None:
         """A share and a number exclude each other."""
         with pytest.raises(ConfigError, match="are two ways to say the same"):
-            PrepareOptions(val_fraction=0.5, val_documents=3)
+            PrepareOptions.of(val_fraction=0.5, val_documents=3)
 
     def test_all(self, tmp_path: Path, prepare: Prepare) -> None:
         """Something has to stay, and something has to be held out; before anything is written if known."""

@@ -17,7 +17,7 @@ from helpers_points import files_of
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions
 from tdstream.verification.verify import verify_corpus
 
 RUNNER = Path(__file__).with_name("helpers_kill.py")
@@ -81,7 +81,7 @@ def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]
         for output in ("killed", "whole"):
             place = Path(job["options"]["output_path"]).with_name(output)
             options = {**job["options"], "append": False, "dataset": str(base), "output_path": place}
-            prepare_corpus(PrepareOptions(**options))
+            prepare_corpus(PrepareOptions.of(**options))
     command = [sys.executable, str(RUNNER), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,7 @@ def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]
 def compare(killed: Path, tokenizer_dir: Path, options: dict[str, Any]) -> None:
     """Compare with a run that lived, file by file, and with the rule."""
     whole = killed.with_name("whole")
-    prepare_corpus(PrepareOptions(**{**options, "num_proc": 1, "output_path": whole}))
+    prepare_corpus(PrepareOptions.of(**{**options, "num_proc": 1, "output_path": whole}))
     assert files_of(killed) == files_of(whole)
     if "append" in options:
         all_texts = [*texts()[:90], *texts()]

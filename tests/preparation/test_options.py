@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tdstream.core.errors import ConfigError
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from tdstream.text.options import PrepareOptions
 )
 def test_numbers_below_one(name: str, value: int) -> None:
     """A count below one is refused by its name and value."""
-    with pytest.raises(ConfigError, match=rf"^{name} must be at least 1, got {value}\.$"):
-        PrepareOptions(**{name: value})
+    with pytest.raises(ConfigError, match=rf"^{name} must be an integer of at least 1, got {value}\.$"):
+        PrepareOptions.of(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "dataset", "split", "text_field"])
@@ -32,7 +32,7 @@ def test_empty_names(name: str) -> None:
     """A name that has to be there is not empty."""
     empty: dict[str, Any] = {name: ""}
     with pytest.raises(ConfigError, match=rf"^{name} must not be empty\.$"):
-        PrepareOptions(**empty)
+        PrepareOptions.of(**empty)
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,25 @@ def test_types(name: str, value: Any, expected: str) -> None:
     """What only looks like an option's value is refused by its name, before anything is read."""
     wrong: dict[str, Any] = {name: value}
     with pytest.raises(ConfigError, match=f"^{name} must be {expected}, got {re.escape(repr(value))}[.]$"):
-        PrepareOptions(**wrong)
+        PrepareOptions.of(**wrong)
 
 
 def test_defaults() -> None:
     """Without arguments they are those that existing scripts rely on."""
     options = PrepareOptions()
-    assert (options.tokenizer, options.dataset, options.text_field) == (
+    text = options.text
+    assert (text.tokenizer, text.dataset, text.text_field) == (
         "gpt2",
         "HuggingFaceFW/fineweb-edu",
         "text",
     )
-    assert (options.tokens_per_chunk, options.batch_size, options.max_samples) == (100_000_000, 1000, None)
+    assert (options.output.tokens_per_chunk, text.batch_size, text.max_samples) == (100_000_000, 1000, None)
 
 
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
-        ({"num_proc": 0}, "num_proc must be at least 1, got 0."),
+        ({"num_proc": 0}, "num_proc must be an integer of at least 1, got 0."),
         ({"task": 0}, "task and num_tasks are given together or not at all, got task=0 and num_tasks=None."),
         ({"task": 2, "num_tasks": 2}, "task must be 0 to 1 with num_tasks=2, got 2."),
         ({"task": -1, "num_tasks": 2}, "task must be 0 to 1 with num_tasks=2, got -1."),
@@ -79,5 +80,5 @@ def test_defaults() -> None:
 def test_processes_and_tasks(named: dict[str, Any], sentence: str) -> None:
     """There is at least one process, and a task is one of all tasks."""
     with pytest.raises(ConfigError) as caught:
-        PrepareOptions(**named)
+        PrepareOptions.of(**named)
     assert str(caught.value) == sentence

@@ -15,7 +15,7 @@ import tdstream
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
 from tdstream.preparation import worker_pool as worker
-from tdstream.preparation.worker_pool import Orders
+from tdstream.preparation.worker_pool import EncoderSetup
 from tdstream.text import segments as runs
 from tdstream.text.batches import TextSource
 from tdstream.writing.merge import merge_tasks
@@ -274,7 +274,7 @@ class TestTokenizer:
         tokenizer = Own(tokenizer_file=str(tokenizer_dir / "tokenizer.json"), eos_token=EOS)
         with pytest.raises(TokenizerError, match=r"cannot be sent to other processes: .*Use num_proc=1"):
             prepare(TEXTS, tokenizer, num_proc=2)
-        orders = Orders(
+        setup = EncoderSetup(
             tokenizer="x",
             pickled=b"cnowhere\nthing\n.",
             tokenizer_fingerprint="",
@@ -284,7 +284,7 @@ class TestTokenizer:
         with pytest.raises(
             TokenizerError, match=r"cannot be loaded by another process: No module named 'nowh"
         ):
-            worker._encoder(orders)
+            worker._encoder(setup)
 
     def test_no_eos(self, tokenizer_dir: Path, prepare: Any) -> None:
         """One without an end-of-text token, or of another kind, is refused."""

@@ -18,12 +18,12 @@ from helpers_points import Killed, files_of, killed_at
 
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.core.errors import ConfigError, CorpusError, OutputError, SourceError
-from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
+from tdstream.text import tokenizer as text_tokenizer
 from tdstream.text.batches import TextSource
 from tdstream.text.encoders.encoder import HfEncoder
-from tdstream.text.options import PrepareOptions
 from tdstream.writing.locks import take_lock
 
 WORDS = ["self", "def", "json", "x", "=", "\u00e9", "<|endoftext|>"]
@@ -45,10 +45,10 @@ def module_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def prepare(tmp_path: Path, module_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Prepare]:
     """Return a function that prepares tmp_path/a.jsonl in chunks of 150 tokens."""
-    loaded = engine.load_tokenizer(str(module_tokenizer))
-    real = engine.load_tokenizer
+    loaded = text_tokenizer.load_tokenizer(str(module_tokenizer))
+    real = text_tokenizer.load_tokenizer
     monkeypatch.setattr(
-        engine, "load_tokenizer", lambda name: loaded if name == str(module_tokenizer) else real(name)
+        text_tokenizer, "load_tokenizer", lambda name: loaded if name == str(module_tokenizer) else real(name)
     )
     if not (tmp_path / "a.jsonl").exists():
         write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
@@ -58,7 +58,7 @@ def prepare(tmp_path: Path, module_tokenizer: Path, monkeypatch: pytest.MonkeyPa
             "tokenizer": str(module_tokenizer), "dataset": str(tmp_path / "a.jsonl"), "batch_size": 7,
             "tokens_per_chunk": 150, "output_path": tmp_path / output, "encoder": "hf", **named,
         }  # fmt: skip
-        return prepare_corpus(PrepareOptions(**given))
+        return prepare_corpus(PrepareOptions.of(**given))
 
     return run
 

@@ -21,9 +21,9 @@ from tdstream.corpus.meta import read_meta
 from tdstream.preparation import engine
 from tdstream.preparation import tasks as merging
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 from tdstream.preparation.tasks import merge_all, wait_for_tasks
-from tdstream.text.options import PrepareOptions
 from tdstream.writing.locks import take_lock
 from tdstream.writing.merge import merge_tasks
 
@@ -57,7 +57,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path) -> Prepare:
             "tokenizer": str(tokenizer_dir), "dataset": str(tmp_path / "data"), "batch_size": 7,
             "tokens_per_chunk": 100, "output_path": tmp_path / "out", "encoder": "hf", **named,
         }  # fmt: skip
-        return prepare_corpus(PrepareOptions(**given))
+        return prepare_corpus(PrepareOptions.of(**given))
 
     return run
 
@@ -299,7 +299,7 @@ class TestWaiting:
 
         other = threading.Thread(target=later)
         other.start()
-        options = PrepareOptions(output_path=tmp_path / "out", task=0, num_tasks=2, merge_wait=30.0)
+        options = PrepareOptions.of(output_path=tmp_path / "out", task=0, num_tasks=2, merge_wait=30.0)
         merged = merge_all(options, result)
         other.join()
         assert merged.counts.documents == 100

@@ -22,12 +22,12 @@ from tdstream.core.errors import SourceError, TdstreamError, TokenizerError
 from tdstream.preparation import worker_pool as worker
 from tdstream.preparation import worker_pool as workers
 from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.tokenizing import tokenize
-from tdstream.preparation.worker_pool import Orders, Pool
+from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
 from tdstream.text import batches as records
 from tdstream.text.batches import TextBatch, TextSource
 from tdstream.text.encoders.encoder import HfEncoder
-from tdstream.text.options import PrepareOptions
 from tdstream.text.read_ahead import Ahead
 from tdstream.text.segments import Place
 from tdstream.text.tokenizer import fingerprint, load_tokenizer, packed
@@ -125,10 +125,10 @@ class TestAhead:
 
 
 @pytest.fixture
-def orders(tokenizer_dir: Path) -> Orders:
+def setup(tokenizer_dir: Path) -> EncoderSetup:
     """Return how workers are to encode in these tests."""
     tokenizer = load_tokenizer(str(tokenizer_dir))
-    return Orders(
+    return EncoderSetup(
         tokenizer=str(tokenizer_dir),
         tokenizer_fingerprint=fingerprint(tokenizer),
         encoder="hf",
@@ -167,10 +167,10 @@ class TestPool:
     """Workers that take batches in turn."""
 
     @pytest.mark.parametrize("num_proc", [1, 2, 3, 7])
-    def test_order(self, tokenizer_dir: Path, orders: Orders, num_proc: int) -> None:
+    def test_order(self, tokenizer_dir: Path, setup: EncoderSetup, num_proc: int) -> None:
         """Blocks come in the order of the batches, whatever worker they were with; empty ones too."""
         batches = [batch(number, *TEXTS[number * 3 : number * 3 + number % 4]) for number in range(40)]
-        pool = Pool(iter(batches), orders, num_proc)
+        pool = EncoderPool(iter(batches), setup, num_proc)
         blocks = list(pool)
         pool.close()
         encoder = HfEncoder(load_tokenizer(str(tokenizer_dir)))
@@ -181,7 +181,7 @@ class TestPool:
             assert block.documents.ends.tolist() == tokens.ends.tolist()
             assert block.num_records == given.num_records
 
-    def test_bounded(self, orders: Orders) -> None:
+    def test_bounded(self, setup: EncoderSetup) -> None:
         """However much there is to read, only some batches per worker are read ahead."""
         taken: list[int] = []
 
@@ -190,13 +190,13 @@ class TestPool:
                 taken.append(number)
                 yield batch(number, "x" * 1000)
 
-        pool = Pool(batches(), orders, 2)
+        pool = EncoderPool(batches(), setup, 2)
         next(iter(pool))
         time.sleep(0.5)
         pool.close()
         assert len(taken) < 2 * 3 + 10
 
-    def test_an_error_of_the_source(self, orders: Orders) -> None:
+    def test_an_error_of_the_source(self, setup: EncoderSetup) -> None:
         """What was read before an error of the source is handed out, then the error."""
 
         def batches() -> Iterator[TextBatch]:
@@ -204,19 +204,22 @@ class TestPool:
             yield batch(1, "b")
             raise SourceError("broken")
 
-        pool = Pool(batches(), orders, 2)
+        pool = EncoderPool(batches(), setup, 2)
         blocks = iter(pool)
         assert [next(blocks).begin.row, next(blocks).begin.row] == [0, 1]
         with pytest.raises(SourceError, match="broken"):
             next(blocks)
         pool.close()
 
-    def test_another_tokenizer(self, orders: Orders) -> None:
+    def test_another_tokenizer(self, setup: EncoderSetup) -> None:
         """A worker that finds another tokenizer than the one that was asked for says so."""
-        pool = Pool(
+        pool = EncoderPool(
             iter([batch(0, "a")]),
-            Orders(
-                **{**{name: getattr(orders, name) for name in Orders.__slots__}, "tokenizer_fingerprint": "x"}
+            EncoderSetup(
+                **{
+                    **{name: getattr(setup, name) for name in EncoderSetup.__slots__},
+                    "tokenizer_fingerprint": "x",
+                }
             ),
             2,
         )
@@ -224,24 +227,24 @@ class TestPool:
             list(pool)
         pool.close()
 
-    def test_an_error_of_the_tokenizer(self, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_of_the_tokenizer(self, setup: EncoderSetup, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whatever the tokenizer raises reaches the caller in a sentence."""
 
         def fail(*_: Any) -> None:
             raise RuntimeError("no\nway")
 
         monkeypatch.setattr(worker, "tokenize", fail)
-        pool = Pool(iter([batch(0, "a")]), orders, 1)
+        pool = EncoderPool(iter([batch(0, "a")]), setup, 1)
         with pytest.raises(TdstreamError, match=r"^The tokenizer failed: no way\.$"):
             list(pool)
         pool.close()
 
 
-def test_a_worker_does_without_torch(tokenizer_dir: Path, orders: Orders) -> None:
+def test_a_worker_does_without_torch(tokenizer_dir: Path, setup: EncoderSetup) -> None:
     """A worker's process has not loaded torch, unless the tokenizer is a caller's own."""
     loaded = []
     for pickled in (b"", packed(load_tokenizer(str(tokenizer_dir)))):
-        only = workers.EncoderProcess(replace(orders, pickled=pickled))
+        only = workers.EncoderProcess(replace(setup, pickled=pickled))
         only.connection.send(["a"])
         only.receive()
         loaded.append("libtorch" in Path(f"/proc/{only.process.pid}/maps").read_text())
@@ -278,7 +281,7 @@ class TestProcesses:
                 "output_path": tmp_path / "out", "num_proc": 2, "batch_size": 5, "tokens_per_chunk": 100,
                 **named,
             }  # fmt: skip
-            return prepare_corpus(PrepareOptions(**given))
+            return prepare_corpus(PrepareOptions.of(**given))
 
         return run
 
@@ -347,7 +350,7 @@ class TestPieces:
                 yield piece
 
         monkeypatch.setattr(records, "_pieces", pieces)
-        options = PrepareOptions(
+        options = PrepareOptions.of(
             dataset=str(tmp_path / "a.jsonl"), tokenizer=str(tokenizer_dir), encoder="hf", skip_bad=True,
             output_path=tmp_path / "out", tokens_per_chunk=100,
         )  # fmt: skip

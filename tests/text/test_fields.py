@@ -13,9 +13,10 @@ import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, SourceError
-from tdstream.preparation.engine import Inputs, prepare_corpus
+from tdstream.preparation.engine import prepare_corpus
+from tdstream.preparation.options import PrepareOptions
 from tdstream.text.fields import ArrowTable, Rows
-from tdstream.text.options import PrepareOptions
+from tdstream.text.options import TextOptions
 
 RECORDS: list[dict[str, Any]] = [
     {
@@ -139,11 +140,12 @@ def prepare(tmp_path: Path, tokenizer_dir: Path) -> Callable[..., Any]:
 
     def run(source: Any, **named: Any) -> Any:
         in_hand = not isinstance(source, Path)
-        options = PrepareOptions(
-            dataset="given" if in_hand else str(source), tokenizer=str(tokenizer_dir), encoder="hf",
-            output_path=tmp_path / "out", **{"batch_size": 3, **named},
+        options = PrepareOptions.of(
+            dataset="given" if in_hand else str(source), given=source if in_hand else None,
+            tokenizer=str(tokenizer_dir), encoder="hf", output_path=tmp_path / "out",
+            **{"batch_size": 3, **named},
         )  # fmt: skip
-        return prepare_corpus(options, inputs=Inputs(source=source if in_hand else None))
+        return prepare_corpus(options)
 
     return run
 
@@ -217,7 +219,7 @@ class TestRefusals:
         with pytest.raises(
             ConfigError, match=r"text_field must be a name, or names with commas between them"
         ):
-            PrepareOptions(text_field=text_field)
+            TextOptions(text_field=text_field)
 
     def test_long_lists_of_fields(self, prepare: Any) -> None:
         """Of very many fields the first are named."""

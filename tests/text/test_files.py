@@ -16,7 +16,7 @@ import zstandard
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, SourceError
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions
 
 
 def write(path: Path, *texts: str) -> Path:
@@ -43,7 +43,7 @@ def prepared(tmp_path: Path, tokenizer_dir: Path) -> Callable[..., bytes]:
     """Return a function that prepares a dataset and returns the bytes of the corpus."""
 
     def run(dataset: Path | str, **named: Any) -> bytes:
-        options = PrepareOptions(
+        options = PrepareOptions.of(
             dataset=str(dataset), tokenizer=str(tokenizer_dir), encoder="hf", output_path=tmp_path / "out",
             **named,
         )  # fmt: skip

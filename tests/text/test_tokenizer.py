@@ -13,8 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS, numbers_tokenizer, train_tokenizer
 from tdstream.core.errors import TokenizerError
-from tdstream.text.options import PrepareOptions
-from tdstream.text.tokenizer import fingerprint, load_tokenizer, plan_corpus
+from tdstream.text.tokenizer import describe_tokenizer, fingerprint, load_tokenizer
 
 
 class TestLoad:
@@ -62,8 +61,8 @@ class TestPlan:
     def test_dtype_follows_the_vocabulary(self, tmp_path: Path, vocab_size: int, dtype: str) -> None:
         """Up to 65,536 ids are stored in 16 bits, more in 32."""
         ids = {"<unk>": 0, "<eos>": 1, **{f"w{number}": number for number in range(2, vocab_size)}}
-        plan = plan_corpus(PrepareOptions(), load_tokenizer(str(numbers_tokenizer(tmp_path, ids))))
-        assert (plan.vocab_size, plan.dtype, plan.eos_token_id) == (vocab_size, dtype, 1)
+        known = describe_tokenizer(load_tokenizer(str(numbers_tokenizer(tmp_path, ids))), "mine")
+        assert (known["vocab_size"], known["dtype"], known["eos_token_id"]) == (vocab_size, dtype, 1)
 
     def test_eos_must_fit(self, tmp_path: Path) -> None:
         """An end-of-text id beyond the storage type is refused before anything is written."""
@@ -71,7 +70,7 @@ class TestPlan:
         with pytest.raises(
             TokenizerError, match=r"end-of-text id 65,536 .* does not fit uint16 .0 to 65,535"
         ):
-            plan_corpus(PrepareOptions(), tokenizer)
+            describe_tokenizer(tokenizer, "mine")
 
 
 class TestFingerprint:

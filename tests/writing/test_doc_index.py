@@ -20,7 +20,8 @@ from tdstream.corpus.document_index import has_doc_index, read_ends
 from tdstream.corpus.meta import read_meta
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
-from tdstream.text.options import PrepareOptions
+from tdstream.preparation.options import PrepareOptions
+from tdstream.text import tokenizer as text_tokenizer
 from tdstream.verification.verify import verify_corpus
 from tdstream.writing.merge import merge_tasks
 
@@ -40,8 +41,8 @@ Prepare = Callable[..., Any]
 @pytest.fixture
 def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     """Return a function that prepares the texts in chunks of 50 tokens."""
-    loaded = engine.load_tokenizer(str(tokenizer_dir))
-    monkeypatch.setattr(engine, "load_tokenizer", lambda _: loaded)
+    loaded = text_tokenizer.load_tokenizer(str(tokenizer_dir))
+    monkeypatch.setattr(text_tokenizer, "load_tokenizer", lambda _: loaded)
     write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
 
     def run(output: str = "out", **named: Any) -> Path:
@@ -49,7 +50,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
             "tokenizer": str(tokenizer_dir), "dataset": str(tmp_path / "a.jsonl"), "batch_size": 7,
             "tokens_per_chunk": 50, "output_path": tmp_path / output, "encoder": "hf", **named,
         }  # fmt: skip
-        prepare_corpus(PrepareOptions(**given))
+        prepare_corpus(PrepareOptions.of(**given))
         return tmp_path / output
 
     return run

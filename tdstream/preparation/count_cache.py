@@ -1,0 +1,160 @@
+"""Counts of documents and tokens, kept in small files so that each text is counted once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdstream.core.errors import TdstreamError
+from tdstream.core.user_cache import read_json, user_cache, write_json
+from tdstream.preparation.identity import make_identity, plan_corpus
+from tdstream.preparation.options import PrepareOptions
+from tdstream.preparation.result import Counts, Observer
+from tdstream.preparation.tokenizing import Overlapped
+from tdstream.schedule.windows import DocumentCut, count_samples
+from tdstream.text.batches import TextSource
+from tdstream.text.encoders.select import choose_encoder
+from tdstream.text.open import open_text
+from tdstream.text.options import TextOptions
+from tdstream.text.tokenizer import get_tokenizer
+
+logger = logging.getLogger(__name__)
+
+_OF_CORPORA = ("format_version", "dtype", "tokens_per_chunk", "task", "num_tasks")  # what no count depends on
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CountedText:
+    """What a text holds, and gives."""
+
+    counts: Counts
+    """Its documents and tokens."""
+    windows: int | None = None
+    """Windows of single documents; None where documents are joined, and tokens tell."""
+
+
+def count_text(
+    options: TextOptions, cut: DocumentCut | None, cache_dir: Path | None, observer: Observer
+) -> CountedText:
+    """Count the documents and tokens that a preparation would write, or recall an earlier count.
+
+    `cut` says how each document is cut by itself, None that documents are joined. Counts are kept in
+    `cache_dir`, by default in the user's cache.
+    """
+    tokenizer = get_tokenizer(options)
+    with open_text(options) as source:
+        key = _key(options, tokenizer, source, cut)
+        path = _path(_directory(cache_dir), key)
+        known = _recall(path, key)
+        if known is None:
+            known = _count(source, tokenizer, options, cut, observer)
+            _keep(path, key, known)
+    observer.end()
+    return known
+
+
+def recall_count(
+    options: TextOptions, cut: DocumentCut | None = None, cache_dir: Path | None = None
+) -> CountedText | None:
+    """Return what was counted before, or None; reads no more than tells a source from others."""
+    with open_text(options) as source:
+        key = _key(options, get_tokenizer(options), source, cut)
+    return _recall(_path(_directory(cache_dir), key), key)
+
+
+def _count(
+    source: TextSource,
+    tokenizer: Any,
+    options: TextOptions,
+    cut: DocumentCut | None,
+    observer: Observer,
+) -> CountedText:
+    counts, windows = Counts(), 0
+    observer.begin(source.total, counts)
+    encoder = choose_encoder(tokenizer, options.encoder)
+    with closing(Overlapped(source.batches(), encoder, int(tokenizer.eos_token_id))) as blocks:
+        for block in blocks:
+            documents = len(block.documents.ends)
+            counts += block.documents.counted(0, documents, skipped=block.num_records - documents)
+            windows += 0 if cut is None else _count_windows(block.documents.lengths(0, documents), cut)
+            observer.advance(block.num_records, counts)
+    return CountedText(counts, None if cut is None else windows)
+
+
+def _count_windows(lengths: NDArray[np.int64], cut: DocumentCut) -> int:
+    """Return the windows of documents of so many tokens of their own."""
+    return int(cut.count(lengths[cut.is_kept(lengths)] + 1).sum())
+
+
+def _key(options: TextOptions, tokenizer: Any, source: TextSource, cut: DocumentCut | None) -> dict[str, Any]:
+    """Return what decides a count, in JSON types."""
+    prepared = PrepareOptions(text=options)
+    identity = make_identity(prepared, plan_corpus(prepared, tokenizer), source.facts)
+    decisive = {name: value for name, value in identity.items() if name not in _OF_CORPORA}
+    windows = {} if cut is None else {"windows": [cut.seq_len, cut.stride, cut.min_tail]}
+    return {"version": _VERSION, "skip_bad": options.skip_bad, **windows, **decisive}
+
+
+def _directory(cache_dir: Path | None) -> Path:
+    return user_cache("counts") if cache_dir is None else cache_dir
+
+
+def _path(directory: Path, key: dict[str, Any]) -> Path:
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return directory / f"count-{name[:32]}.json"
+
+
+def _recall(path: Path, key: dict[str, Any]) -> CountedText | None:
+    try:
+        content = read_json(path)
+        if content["key"] != key:
+            return None
+        counts = Counts.from_json(content)
+        windows = int(content["windows"]) if "windows" in key else None
+        fits = all(isinstance(value, (int, float)) for value in asdict(counts).values())
+        return CountedText(counts, windows) if fits else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(path: Path, key: dict[str, Any], counted: CountedText) -> None:
+    try:
+        write_json(path, {**asdict(counted.counts), "windows": counted.windows, "key": key})
+    except OSError as error:
+        logger.warning("The count is not kept, and will be made again the next time: %s", error)
+
+
+def known_samples(
+    source: Any, tokenizer: Any, text_field: str, *, cut: DocumentCut | None, seq_len: int, stride: int
+) -> int | None:
+    """Return the samples that a source gives, all together; None if they were not counted.
+
+    Where anything was counted before, the first records of a source that is no dataset are looked at, to tell
+    it from others.
+
+    Args:
+        source: What was given to `build`.
+        tokenizer: The Hugging Face tokenizer.
+        text_field: Where a record holds its text.
+        cut: How each document is cut by itself; None where documents are joined.
+        seq_len: T.
+        stride: Tokens from one sample's start to the next one's.
+    """
+    options = TextOptions.of(source, tokenizer, text_field=text_field, strip=cut is not None)
+    try:
+        known = recall_count(options, cut)
+    except TdstreamError as error:
+        logger.debug("Whether this text was counted before cannot be seen: %s", error)
+        return None
+    if known is None or cut is not None:
+        return None if known is None else known.windows
+    return count_samples(known.counts.tokens, seq_len, stride)
