@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from tdstream.text.encoders.encoder import Encoded
 
@@ -171,3 +171,26 @@ class Wrong:
                 rows[place] = [*rows[place], 7]
         self.seen += texts
         return encoded(rows)
+
+
+class CharTokenizer(PreTrainedTokenizer):
+    """A tokenizer without a backend: every character is its own code point."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{"eos_token": "<e>", **named})
+
+    @property
+    def vocab_size(self) -> int:
+        return 300
+
+    def get_vocab(self) -> dict[str, int]:
+        return {**{chr(code): code for code in range(300)}, **self.added_tokens_encoder}
+
+    def _tokenize(self, text: str, **_: Any) -> list[str]:
+        return list(text)
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return min(ord(token), 299)
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return chr(index)

@@ -99,9 +99,9 @@ class TestMain:
     @pytest.mark.parametrize(
         ("more", "sentence"),
         [
-            (["--tokens_per_chunk", "0"], "tokens_per_chunk must be at least 1, got 0."),
-            (["--batch_size", "-1"], "batch_size must be at least 1, got -1."),
-            (["--max_samples", "-5"], "max_samples must be at least 1, got -5."),
+            (["--tokens_per_chunk", "0"], "tokens_per_chunk must be an integer of at least 1, got 0."),
+            (["--batch_size", "-1"], "batch_size must be an integer of at least 1, got -1."),
+            (["--max_samples", "-5"], "max_samples must be an integer of at least 1, got -5."),
             (
                 ["--text_field", "body"],
                 "The records have no field 'body'; their fields are: text. Name one with --text_field.",
@@ -246,7 +246,7 @@ class TestMain:
             assert f"When all have ended: tdstream merge {tmp_path / 'out'}" in capsys.readouterr().err
             if task == "1":
                 assert main(["merge", str(tmp_path / "out")]) == 1
-                assert "lacks the shares of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
+                assert "lacks the shards of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
         assert main(["merge", str(tmp_path / "out")]) == 0
         assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 chunks of uint16: ")
         expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
@@ -280,7 +280,7 @@ def test_a_refused_flag_loads_nothing_heavy() -> None:
     """The command and the check of its flags do not import what preparing needs."""
     done = subprocess.run([sys.executable, "-c", NOTHING_HEAVY], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "[]\n")
-    assert done.stderr == "tdstream: error: batch_size must be at least 1, got 0.\n"
+    assert done.stderr == "tdstream: error: batch_size must be an integer of at least 1, got 0.\n"
 
 
 def test_script(tmp_path: Path, tokenizer_dir: Path) -> None:

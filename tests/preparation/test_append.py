@@ -153,9 +153,9 @@ class TestContent:
         before = files_of(tmp_path / "out")
         with caplog.at_level(logging.WARNING, logger="tdstream"):
             prepare(append=True)
-        said = [text for text in caplog.messages if "does not say" in text]
+        said = [text for text in caplog.messages if "cannot be checked" in text]
         assert len(said) == 1
-        assert "does not say tokenizer_fingerprint, vocab_size: whether" in said[0]
+        assert "has no tokenizer_fingerprint, vocab_size: whether" in said[0]
         check(tmp_path / "out", tokenizer_dir, before, [*OLD, *NEW])
         meta = json.loads((tmp_path / "out/meta.json").read_text())
         assert (meta["num_documents"], meta["tokenizer_fingerprint"]) == (-1, "")

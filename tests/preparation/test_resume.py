@@ -373,7 +373,7 @@ class TestRefusals:
             prepare(resume=True)
         (tmp_path / "a.jsonl").unlink()
         assert prepare(resume=True).was_complete
-        assert "was made from it cannot be told" in caplog.text
+        assert "was made from it cannot be checked" in caplog.text
         assert files_of(tmp_path / "out") == before
 
     def test_complete_and_how_it_was_made_is_not_known(self, tmp_path: Path, prepare: Prepare) -> None:

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from test_encoder import CharTokenizer
+from helpers_encoder import CharTokenizer
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

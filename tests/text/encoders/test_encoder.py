@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers_encoder import CharTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
-from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS, numbers_tokenizer
 from tdstream.preparation.tokenizing import ends_with_eos, which_hold, with_eos
@@ -30,29 +31,6 @@ TEXTS = [
 def split(encoded: Encoded) -> list[list[int]]:
     """Return the ids document by document."""
     return [part.tolist() for part in np.split(encoded.ids, encoded.offsets[1:-1])]
-
-
-class CharTokenizer(PreTrainedTokenizer):
-    """A tokenizer without a backend: every character is its own code point."""
-
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**{"eos_token": "<e>", **named})
-
-    @property
-    def vocab_size(self) -> int:
-        return 300
-
-    def get_vocab(self) -> dict[str, int]:
-        return {**{chr(code): code for code in range(300)}, **self.added_tokens_encoder}
-
-    def _tokenize(self, text: str, **_: Any) -> list[str]:
-        return list(text)
-
-    def _convert_token_to_id(self, token: str) -> int:
-        return min(ord(token), 299)
-
-    def _convert_id_to_token(self, index: int) -> str:
-        return chr(index)
 
 
 class Shouting(PreTrainedTokenizerFast):
