@@ -107,28 +107,18 @@ class CorpusMeta:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of meta.json, the keys of the reference format first."""
-        return {
-            "created_at_unix": self.created_at_unix,
-            "tokenizer_name_or_path": self.tokenizer_name_or_path,
-            "is_fast": self.is_fast,
-            "dtype": self.dtype,
-            "eos_token_id": self.eos_token_id,
-            "tokens_per_chunk": self.tokens_per_chunk,
-            "chunks": [{"file": chunk.file, "tokens": chunk.tokens} for chunk in self.chunks],
-            "total_tokens": self.total_tokens,
-            "format_version": self.format_version,
-            "tokenizer_fingerprint": self.tokenizer_fingerprint,
-            "vocab_size": self.vocab_size,
-            "encoder": self.encoder,
-            "num_documents": self.num_documents,
-            "chunk_checksums": dict(self.chunk_checksums),
-            **({name: dict(getattr(self, name)) for name in _INDEX_KEYS} if self.doc_index else {}),
-            **({"holdout": dict(self.holdout)} if self.holdout else {}),
-            **({"appended": [dict(part) for part in self.appended]} if self.appended else {}),
-            **({"made_from": dict(self.made_from)} if self.made_from else {}),
-        }
+        content = {name: getattr(self, name) for name in _KEYS}
+        content["chunks"] = [chunk._asdict() for chunk in self.chunks]
+        index = {name: getattr(self, name) for name in _INDEX_KEYS if self.doc_index}
+        later = {name: getattr(self, name) for name in ("holdout", "appended", "made_from")}
+        return {**content, **index, **{name: value for name, value in later.items() if value}}
 
 
+_KEYS = (
+    *("created_at_unix", "tokenizer_name_or_path", "is_fast", "dtype", "eos_token_id", "tokens_per_chunk"),
+    *("chunks", "total_tokens", "format_version", "tokenizer_fingerprint", "vocab_size", "encoder"),
+    *("num_documents", "chunk_checksums"),
+)
 _INDEX_KEYS = ("doc_index", "chunk_documents", "doc_index_checksums")
 
 

@@ -18,7 +18,7 @@ from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StateError
 from tdstream.loading.portable_state import SavedPartition, open_portable
 from tdstream.nodes.base import ReaderNode
-from tdstream.nodes.shard_source import expanded_sizes
+from tdstream.nodes.shard_source import expand_sizes
 from tdstream.schedule.mixture_plan import MixturePlan
 from tdstream.schedule.mixture_schedule import Ints
 from tdstream.schedule.order import Order, make_order
@@ -103,7 +103,7 @@ class SavedPipeline:
         """Return the names, by the format's rule, and offsets of one corpus's shards; {} for a mixture."""
         if self.plan is not None:
             return {}
-        sizes = expanded_sizes(self.nodes["source"]["shard_tokens"])
+        sizes = expand_sizes(self.nodes["source"]["shard_tokens"])
         names = [f"chunk_{number:06d}.bin" for number in range(len(sizes))]
         return {"": (names, [0, *accumulate(sizes)])}
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.rows import AnyRows
+from tdstream.schedule.partition import EpochLengths
 
 Ints = NDArray[np.int64]
 Rows_co = TypeVar("Rows_co", covariant=True)
@@ -98,7 +99,7 @@ class IndexedNode(Node, Protocol):
 
 
 class ReaderNode(IndexedNode, Protocol):
-    """An indexed node that makes samples of a token stream; its name is "reader"."""
+    """An indexed node that makes samples from a token stream; its name is "reader"."""
 
     @property
     def seq_len(self) -> int:
@@ -124,17 +125,8 @@ class StreamReader(ReaderNode, Protocol):
         """Return a plan as IndexedNode's."""
 
 
-class OrderedNode(IndexedNode, Protocol):
-    """An indexed node with an order that differs from epoch to epoch; it tells how long epochs are."""
-
-    def num_samples(self, epoch: int) -> int:
-        """Return the positions of an epoch."""
-
-    def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one that may have another length; None if none has."""
-
-    def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first to fill an epoch's incomplete last batch."""
+class OrderedNode(IndexedNode, EpochLengths, Protocol):
+    """An indexed node with an order for each epoch."""
 
     def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices at positions of an epoch, of the same shape; cheap, nothing is read."""

@@ -1,8 +1,8 @@
-"""The batch: a dict that every trainer takes, and that leaves a loader's worker as small as it is stored.
+"""The batch: a dict that every trainer takes, and that leaves a worker as small as it is stored.
 
-A worker's batch of two int64 tensors would travel as two pieces of shared memory, each a file descriptor and
-fresh pages that the kernel must clear. The stored rows, uint16 or uint32, are 4 to 8 times smaller and go
-through the loader's pipe as plain bytes; they become tensors where they arrive.
+A worker's batch of two int64 tensors would travel as two pieces of shared memory, each with a file descriptor
+and fresh pages that the kernel must clear. The stored rows, uint16 or uint32, are 4 to 8 times smaller: they
+go through the loader's pipe as bytes, and become tensors where they arrive.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ class Batch(dict[str, Any]):
 
 
 class PackedBatch(Batch):
-    """A batch that has not been unpacked: pickled, it travels as its parts; touched, it becomes a Batch.
+    """A batch that is not unpacked yet: pickled, it travels as its parts; touched, it becomes a Batch.
 
-    Args:
-        unpack: A function of a module, from the parts to the batch's tensors.
-        parts: What it takes; arrays, in the type that they are stored in.
-        stays_packed: Whether it arrives packed as well, to be unpacked on a device.
+    `unpack`, a function of a module, makes the tensors from the parts, which are arrays in the storage type.
+    A batch that `stays_packed` arrives packed as well, to be unpacked on a device.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class PackedBatch(Batch):
     def _unpack(self) -> None:
         unpack, parts = self.packed
         del self.packed, self._stays_packed
-        self.__class__ = Batch  # type: ignore[assignment]  # from now on it is nothing else
+        self.__class__ = Batch  # type: ignore[assignment]  # for good
         self.update(unpack(*parts))
 
 
@@ -60,7 +58,7 @@ def _unpacked(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> Batch:
 
 
 def _packed_again(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> PackedBatch:
-    # Copied, since torch takes no array that must not be written to, such as one over received bytes.
+    # Copied, since torch takes no read-only array, such as one over received bytes.
     return PackedBatch(unpack, *(_array(part).copy() for part in parts), stays_packed=True)
 
 
@@ -80,36 +78,27 @@ def _touching(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in (
-    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__"),
-    *(
-        "__or__",
-        "__repr__",
-        "__reversed__",
-        "__ror__",
-        "__setitem__",
-        "clear",
-        "copy",
-        "get",
-        "items",
-        "keys",
-    ),
-    *("pop", "popitem", "setdefault", "update", "values"),
-):
+_DICT_METHODS = {*dir(dict)} - {*dir(object), "__class_getitem__", "fromkeys"} | {
+    "__eq__",
+    "__ne__",
+    "__repr__",
+}
+
+for _name in _DICT_METHODS:
     setattr(PackedBatch, _name, _touching(_name))
 
 
 def hand_on(batch: Batch) -> Batch:
-    """Return the batch as it is; the collate_fn of a loader that does not batch."""
+    """Return the batch unchanged; the collate_fn of a loader that does not batch."""
     return batch
 
 
 def _collate_batches(batches: list[Batch], **_: Any) -> Batch:
-    """Hand on the only batch of the list; called by torch's default_collate."""
+    """Return the only batch of a list; called by torch's default_collate."""
     if len(batches) != 1:
         raise ValueError(
-            f"the loader's batch_size is {len(batches)} on top of the batches that build(batch_size=...) "
-            f"has already made; that would group the batches of one worker and change the order. "
+            f"the loader's batch_size is {len(batches)}, on top of the batches that build(batch_size=...) "
+            f"makes; that would group the batches of one worker and change the order. "
             f"Leave the loader's batch_size at 1 or None, or build without batch_size."
         )
     return batches[0]
@@ -124,11 +113,10 @@ _LARGEST = 16 << 20  # bytes; glibc learns from no larger pieces than 32 MB
 
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> None:
-    """Let this process's malloc keep up to 32 MB that are free at its heap's end.
+    """Let this process's malloc keep up to 32 MB of freed memory.
 
-    glibc gives them back as soon as they are twice as much as the largest piece that was ever freed. A batch
-    is several tensors, which together are more than twice one of them: each batch's pages would be asked for
-    anew, and cleared by the kernel, which costs several times more than reading the batch. A piece that is
-    freed once, and never written to, teaches it otherwise.
+    glibc returns memory as soon as twice the largest piece ever freed is free. The tensors of a batch are
+    more than that, so the kernel would clear new pages for each batch, which costs several times more than
+    reading it. A large piece, freed once and never written to, raises the limit.
     """
     np.empty(_LARGEST, np.uint8)

@@ -1,4 +1,4 @@
-"""Turn stored rows into the tensors that a model is trained on."""
+"""Tensors for the model, from stored rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LABELS = ("next", "same")
 
 
 class Collate(IdentityState):
-    """Inputs and labels from rows.
+    """Makes tensors from rows: inputs, labels, and fields for documents and mixtures.
 
     Args:
-        batched: Whether an item is a batch; if not, rows hold one sample, which is handed out as a plain
-            dict, so that the caller's loader can stack it.
-        labels: "next": labels are the inputs one token later. "same": they are the inputs, for models that
-            shift them inside.
-        documents: What batches say of documents, whose ends the rows must bring; None: nothing.
+        batched: Whether an item is a batch. If not, an item is one sample, returned as a plain dict that the
+            caller's loader can stack.
+        labels: "next": labels are the inputs shifted by one token. "same": labels are the inputs, for models
+            that shift them.
+        documents: Which fields of documents to add; needs rows with the ends of documents. None adds none.
 
     Raises:
-        ConfigError: If labels is another word.
+        ConfigError: If labels is neither "next" nor "same".
     """
 
     name = "collate"
@@ -42,21 +42,21 @@ class Collate(IdentityState):
         if labels not in LABELS:
             raise ConfigError(f'labels must be "next" or "same", got {labels!r}.')
         self.batched, self.labels, self.documents = batched, labels, documents
-        keep_freed_memory()  # it is inherited by workers, and met where their batches arrive
+        keep_freed_memory()  # for this process and its forked workers
 
     def __repr__(self) -> str:
         return f"Collate({'batches' if self.batched else 'samples'})"
 
     stays_packed = False
-    """Whether batches that travel arrive as rows, to be unpacked on a device; set by the loader."""
+    """Whether batches of workers arrive as rows, to be unpacked on a device; set by the loader."""
 
     def __call__(self, rows: AnyRows, *, travels: bool = False) -> dict[str, Tensor]:
         """Return an item's tensors: [B, T] or [B] of a batch, [T] or a scalar of a sample.
 
         Plain rows give {"input_ids", "labels"}, int64 and contiguous. Marked rows add "attention_mask",
-        int64, 1 where an input is a token and 0 where it is padding, and "is_natural_stop", bool, whether the
-        row is its document's last; labels are -100 at padding and where an earlier row has them. Rows of a
-        mixture that says so add "source_id", int32.
+        int64, 1 at tokens and 0 at padding, and "is_natural_stop", bool, whether the row is its document's
+        last; labels are -100 at padding and where an earlier row has them. A mixture with source_id=True
+        adds "source_id", int32.
 
         With documents: "document_ids", int32, 0, 1, 2, ... in each row; "position_ids", int64, 0 at each
         document's first token in the row; of a batch also "cu_seqlens", int32 [segments + 1], and the int
@@ -64,7 +64,7 @@ class Collate(IdentityState):
 
         Args:
             rows: Samples in the storage type, [B, T + 1]; one row where items are samples.
-            travels: Whether the item goes to another process; a batch then goes as its rows.
+            travels: Whether the item goes to another process; a batch is then sent as its rows.
         """
         travels = travels and self.batched
         unpack, parts = self._plan(rows, travels)
@@ -74,14 +74,14 @@ class Collate(IdentityState):
         return Batch(tensors) if self.batched else _sample(tensors)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides an item's form."""
+        """Return the options that decide an item's form."""
         if self.documents is None:
             return {"labels": self.labels}
         cross = self.documents.cross_labels
         return {"labels": self.labels, "documents": True, "cross_document_labels": cross}
 
     def _plan(self, rows: AnyRows, travels: bool) -> tuple[Any, tuple[Any, ...]]:
-        """Return a function that makes tensors, and the arrays that it takes."""
+        """Return a function that makes tensors, and the arrays it takes."""
         unpack: Any
         parts: tuple[Any, ...]
         if isinstance(rows, SourcedRows):
@@ -97,40 +97,34 @@ class Collate(IdentityState):
         return (
             (unpack, parts)
             if self.documents is None
-            else _of_documents(self.documents, rows, shift, unpack, parts, travels=travels)
+            else _add_documents(self.documents, rows, shift, unpack, parts, travels=travels)
         )
 
 
-def _of_documents(
+def _add_documents(
     fields: DocumentFields, rows: AnyRows, shift: int, unpack: Any, parts: tuple[Any, ...], *, travels: bool
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Return a plan that adds the fields of documents to another one's."""
+    """Return a function and its arrays that add the fields of documents to those of another one."""
     if not isinstance(rows, (DocumentRows, MarkedRows)) or rows.ends is None:
-        raise ConfigError("documents=True needs a source that knows where documents end, this one does not.")
+        raise ConfigError("documents=True needs a source that knows where documents end; this one does not.")
     seq_len = rows.tokens.shape[1] - 1
     split = fields.split(rows.ends, seq_len, shift)
-    segments = None if travels else split.segments  # a traveller is small, and works them out on arrival
+    segments = None if travels else split.segments  # cheaper to work out on arrival than to send
     unpack = partial(with_documents, unpack, split.longest, segments)
     return unpack, (split.borders, split.left_out, *parts)
 
 
 def _sample(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the only row of a batch; what has a length of its own, and cannot be stacked, is left out."""
+    """Return the only row of a batch, without fields of varying length, which cannot be stacked."""
     return {name: tensors[name][0] for name in tensors if name not in ("cu_seqlens", "max_seqlen")}
 
 
 def with_documents(
     unpack: Any, longest: int, segments: RowSegments | None, borders: Any, left_out: Any, *parts: Any
 ) -> dict[str, Any]:
-    """Return a batch's tensors with the fields of documents.
+    """Return the tensors that `unpack` makes of `parts`, with the fields of documents.
 
-    Args:
-        unpack: Makes the tensors without them, from `parts`.
-        longest: max_seqlen.
-        segments: What lies between the borders, if that is at hand.
-        borders: cu_seqlens, int32 [n], an array or a tensor.
-        left_out: Places of labels in the flattened batch that become -100, int64 [m].
-        parts: See unpack.
+    Borders are cu_seqlens, [n]; labels at the places `left_out` of the flattened batch, [m], become -100.
     """
     tensors = unpack(*parts)
     leave_out(tensors["labels"], left_out)
@@ -151,14 +145,9 @@ def inputs_twice(rows: Tokens | Tensor) -> dict[str, Tensor]:
 def marked_inputs_and_labels(
     shift: int, tokens: Any, lengths: Any, overlaps: Any, stops: Any
 ) -> dict[str, Tensor]:
-    """Return the tensors of marked rows; the arguments are MarkedRows' fields, as arrays or as tensors.
+    """Return the tensors of marked rows, by MarkedRows' fields as arrays or as tensors.
 
-    Args:
-        shift: 1 where labels are the next tokens, 0 where they are the inputs.
-        tokens: [B, T + 1].
-        lengths: [B].
-        overlaps: [B].
-        stops: [B].
+    Shift is 1 where labels are the next tokens, 0 where they are the inputs.
     """
     if isinstance(tokens, Tensor):
         return _marked_tensors(shift, tokens, lengths, overlaps, stops)
@@ -168,7 +157,7 @@ def marked_inputs_and_labels(
         for row in np.flatnonzero(overlaps).tolist():
             labels[row, : overlaps[row]] = IGNORED
     if shift:
-        labels[lengths <= seq_len, -1] = IGNORED  # the document ends: its last token foretells none
+        labels[lengths <= seq_len, -1] = IGNORED  # the document ends: its last token predicts none
     for row, length in enumerate(lengths.tolist()):
         if length < seq_len:
             labels[row, length - shift :] = IGNORED
@@ -181,11 +170,14 @@ def marked_inputs_and_labels(
 
 
 def _mask(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
-    """Return 1 at the first `lengths` places of each row and 0 behind them, [B, T]."""
+    """Return 1 at the first `lengths` places of each row and 0 after them, [B, T].
+
+    For lengths 2 4 and T = 3: stretches 2 1 | 3 0 of 1 0 | 1 0, which are 1 1 0 | 1 1 1.
+    """
     stretches = np.empty((len(lengths), 2), np.int64)
     np.minimum(lengths, seq_len, out=stretches[:, 0])
     np.subtract(seq_len, stretches[:, 0], out=stretches[:, 1])
-    # Bytes are repeated, and then made longer: both are faster than rows are filled one by one.
+    # Repeating bytes and widening them is faster than filling rows one by one.
     mask = _ones_and_zeros(len(lengths)).repeat(stretches.ravel()).astype(np.int64)
     return mask.reshape(len(lengths), seq_len)
 
@@ -198,7 +190,7 @@ def _ones_and_zeros(number: int) -> NDArray[np.int8]:
 def _marked_tensors(
     shift: int, tokens: Tensor, lengths: Tensor, overlaps: Tensor, stops: Tensor
 ) -> dict[str, Tensor]:
-    """Return the same of tensors, on their device, without asking it for any number."""
+    """Return the same from tensors, on their device, without waiting for it."""
     inputs, ends = tokens[:, :-1].to(torch.int64).contiguous(), lengths[:, None]
     places = torch.arange(inputs.shape[1], device=inputs.device)
     has_label = (places >= overlaps[:, None]) & (places + shift < ends)

@@ -1,8 +1,7 @@
-"""What a batch says of the documents in it: their ids, places, and borders for variable-length attention.
+"""The fields of documents in a batch: their ids, positions, and borders for variable-length attention.
 
-The batch is flattened, [B * T], and falls into *segments*: stretches of one document in one row. Padding at a
-row's end is a segment as well. The segments' borders, `cu_seqlens`, and the few labels to leave out are made
-where the row is read; ids and places are as large as the batch, and made where it arrives.
+The borders of the batch's segments (see `rows`), `cu_seqlens`, and the few labels to leave out are made where
+rows are read. Ids and positions are as large as the batch, and are made where it arrives.
 """
 
 from __future__ import annotations
@@ -28,44 +27,31 @@ class Split(NamedTuple):
     """The segments of a batch."""
 
     borders: NDArray[np.int32]
-    """cu_seqlens: 0, and the ends of segments, ascending, [segments + 1] or [capacity]."""
+    """cu_seqlens, ascending from 0, [segments + 1] or [capacity]."""
     left_out: NDArray[np.int64]
     """Places in the flattened labels whose target belongs to the next document, [n]."""
     longest: int
     """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
     segments: RowSegments
-    """What lies between the borders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentFields:
-    """Which fields of documents a batch has.
-
-    Args:
-        cross_labels: Whether labels whose target belongs to the next document are kept.
-        capacity: The length of cu_seqlens in every batch, which repeats its last value; None: as needed.
-
-    Raises:
-        ConfigError: If the capacity is no integer of at least 2.
-    """
+    """The options for the fields of documents."""
 
     cross_labels: bool = False
+    """Whether to keep labels whose target belongs to the next document."""
     capacity: int | None = None
+    """The length of cu_seqlens in every batch, filled up with its last value; None: as needed."""
 
     def __post_init__(self) -> None:
         if self.capacity is not None:
             check_int("cu_seqlens_capacity", self.capacity, at_least=2)
 
     def split(self, ends: RowEnds, seq_len: int, shift: int) -> Split:
-        """Return where rows fall into segments.
+        """Return the segments of rows; shift is 1 where labels are the next tokens, 0 where they are inputs.
 
-        Args:
-            ends: The ends of documents in the rows.
-            seq_len: T.
-            shift: 1 where labels are the next tokens, 0 where they are the inputs, which a model shifts.
-
-        Raises:
-            ConfigError: If cu_seqlens would be longer than the capacity.
+        Raises ConfigError if cu_seqlens would be longer than the capacity.
         """
         segments = ends.segments(seq_len)
         borders, left_out, longest = segments.borders, segments.lasts, segments.longest
@@ -83,27 +69,17 @@ def _padded(borders: NDArray[np.int32], capacity: int) -> NDArray[np.int32]:
         raise ConfigError(
             f"a batch has {len(borders) - 1:,} documents and parts of documents, whose borders take "
             f"{len(borders):,} places, more than cu_seqlens_capacity={capacity:,}. Build with a "
-            f"larger one; a saved state goes on with it."
+            f"larger one; saved states load with it."
         )
     padded = np.full(capacity, borders[-1], np.int32)
     padded[: len(borders)] = borders
     return padded
 
 
-def document_fields(
+def make_document_fields(
     wanted: bool, *, batched: bool, cross_labels: bool = False, capacity: int | None = None
 ) -> DocumentFields | None:
-    """Return which fields of documents items have, from `build`'s arguments.
-
-    Args:
-        wanted: Whether there are any.
-        batched: Whether items are batches.
-        cross_labels: See DocumentFields.
-        capacity: See DocumentFields.
-
-    Raises:
-        ConfigError: If fields of fields that there are not are asked for.
-    """
+    """Return the options from `build`'s arguments; None where items have no fields of documents."""
     cross_labels = check_bool("cross_document_labels", cross_labels)
     if not wanted and (cross_labels or capacity is not None):
         asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
@@ -121,12 +97,7 @@ def document_tensors(
 ) -> dict[str, Any]:
     """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
 
-    Args:
-        borders: cu_seqlens, an int32 array, or a tensor on any device.
-        longest: max_seqlen.
-        rows: B.
-        seq_len: T.
-        segments: What lies between the borders, if that is at hand.
+    Borders are cu_seqlens, an array or a tensor on any device; of an array, segments may be known already.
     """
     if isinstance(borders, Tensor):
         ids, positions = _on_device(borders, rows, seq_len)
@@ -145,7 +116,11 @@ def leave_out(labels: Tensor, places: Any) -> None:
 
 
 def _on_cpu(segments: RowSegments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
-    """Return ids and positions; numpy repeats several times faster than torch, and than slices are filled."""
+    """Return ids and positions; numpy repeats several times faster than torch, or than it fills slices.
+
+    Of T = 4 and segments 0-1 2-3 | 4-7, ids repeat 0 0 1 1 | 0 0 0 0, and positions are 0 1 2 3 4 5 6 7 less
+    the starts 0 0 2 2 | 4 4 4 4.
+    """
     ids = segments.numbers.repeat(segments.lengths).reshape(rows, seq_len)
     positions = segments.starts.repeat(segments.lengths)
     np.subtract(_counted(rows * seq_len), positions, out=positions)
@@ -154,12 +129,12 @@ def _on_cpu(segments: RowSegments, rows: int, seq_len: int) -> tuple[Tensor, Ten
 
 @lru_cache(maxsize=4)
 def _counted(number: int) -> NDArray[np.int64]:
-    """Return 0, 1, 2, ...; counting anew for each batch would take as long as all else here."""
+    """Return 0, 1, 2, ...; counting for each batch would take as long as all the rest."""
     return np.arange(number)
 
 
 def _on_device(borders: Tensor, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
-    """Return ids and positions, without asking the device for any number."""
+    """Return the same on the borders' device, without waiting for it."""
     begins = torch.zeros(rows * seq_len + 1, dtype=torch.int32, device=borders.device)
     begins[borders.long()] = 1
     begins = begins[:-1].view(rows, seq_len)

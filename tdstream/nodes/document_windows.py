@@ -59,7 +59,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         if len(self) == 0:
             raise CorpusError(
                 f"none of the {self._last - self._first:,} documents has the {max(cut.min_tail, 1):,} tokens "
-                f"that make one worth a window; use a smaller min_tail_len."
+                f"that a window needs; use a smaller min_tail_len."
             )
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         return found.starts, found.lengths.astype(np.int64), self.ends.until(found.starts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides where windows begin and end."""
+        """Return the settings that decide where windows begin and end."""
         part = {} if self._part is None else {"first_document": self._first}
         return {
             "cut": "document",

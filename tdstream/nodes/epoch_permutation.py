@@ -19,16 +19,16 @@ class EpochPermutation(ReadByPlanning, IdentityState):
     """The samples of an indexed node, in an order that is a function of (seed, epoch, position).
 
     Args:
-        upstream: The samples.
+        upstream: The node whose samples are ordered.
         shuffle: Whether to permute; if not, position i is index i in every epoch. "block" permutes blocks of
             neighbouring samples, and the samples in each: far fewer random reads, and less randomness.
         seed: The run's seed, at least 0.
-        order: "feistel" (no memory, any size up to 2^48 samples) or "numpy" (the reference loader's order;
-            each process keeps 8 bytes per sample).
-        block_samples: Neighbouring samples of a block, at least 1, for shuffle="block".
+        order: "feistel" (no memory, up to 2^48 samples) or "numpy" (the reference loader's order, 8 bytes
+            per sample in each process).
+        block_samples: Samples of a block with shuffle="block", at least 1.
 
     Raises:
-        ConfigError: If the order is unknown, the seed negative, or the corpus too large for the order.
+        ConfigError: If an argument is out of range, or there are too many samples for the order.
     """
 
     name = "permutation"
@@ -47,7 +47,7 @@ class EpochPermutation(ReadByPlanning, IdentityState):
             raise ConfigError(f"at most 2^48 samples can be ordered, the corpus has {len(upstream):,}.")
         self.upstream = upstream
         self.seed = check_int("seed", seed, at_least=0)
-        self.order = _effective(shuffle, order)
+        self.order = _name_order(shuffle, order)
         self.block_samples = check_int("block_samples", block_samples, at_least=1)
         self._current: tuple[int, Order] | None = None
 
@@ -59,11 +59,11 @@ class EpochPermutation(ReadByPlanning, IdentityState):
         return len(self.upstream)
 
     def num_samples(self, epoch: int) -> int:  # noqa: ARG002
-        """Return the samples of any epoch."""
+        """Return the samples of every epoch."""
         return len(self)
 
     def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
-        """Return None: all epochs are of one length."""
+        """Return None: all epochs have one length."""
         return None
 
     def fills_from(self, epoch: int) -> int:  # noqa: ARG002
@@ -73,7 +73,7 @@ class EpochPermutation(ReadByPlanning, IdentityState):
     def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape."""
         if self._current is None or self._current[0] != epoch:
-            self._current = (epoch, self._order_of(epoch))
+            self._current = (epoch, self._make_order(epoch))
         return self._current[1](positions)
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
@@ -81,7 +81,7 @@ class EpochPermutation(ReadByPlanning, IdentityState):
         return self.upstream.plan(indices, bounds)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides the order; the seed is 0 where it does not."""
+        """Return the settings that decide the order; the seed is 0 where it does not matter."""
         return {
             "order": self.order,
             "version": ORDER_VERSIONS[self.order],
@@ -89,13 +89,9 @@ class EpochPermutation(ReadByPlanning, IdentityState):
             "block_samples": self.block_samples if self.order == "block" else 0,
         }
 
-    def _order_of(self, epoch: int) -> Order:
+    def _make_order(self, epoch: int) -> Order:
         return make_order(
-            self.order,
-            num_samples=len(self),
-            seed=self.seed,
-            epoch=epoch,
-            block_samples=self.block_samples,
+            self.order, num_samples=len(self), seed=self.seed, epoch=epoch, block_samples=self.block_samples
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,21 +99,17 @@ class EpochPermutation(ReadByPlanning, IdentityState):
 
 
 def check_order(order: str) -> None:
-    """Refuse what is no order.
-
-    Raises:
-        ConfigError: If it is neither "feistel" nor "numpy".
-    """
+    """Raise ConfigError unless an order is "feistel" or "numpy"."""
     if order not in ("feistel", "numpy"):
         raise ConfigError(f'order must be "feistel" or "numpy", got {order!r}.')
 
 
-def _effective(shuffle: bool | str, order: str) -> str:
-    """Return the name of the order that the two arguments ask for together."""
+def _name_order(shuffle: bool | str, order: str) -> str:
+    """Return the name of the order that two arguments select together."""
     if not isinstance(shuffle, (bool, np.bool_)) and shuffle != "block":
         raise ConfigError(f'shuffle must be True, False or "block", got {shuffle!r}.')
     if shuffle == "block":
         if order != "feistel":
-            raise ConfigError(f'shuffle="block" has an order of its own; leave order={order!r} out.')
+            raise ConfigError(f'shuffle="block" has its own order; leave order={order!r} out.')
         return "block"
     return order if shuffle else "sequential"

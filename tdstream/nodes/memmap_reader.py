@@ -14,18 +14,18 @@ from tdstream.nodes.base import Ints, PlanByReading, TokenSource
 
 
 class MemmapReader(PlanByReading, IdentityState):
-    """Samples of a corpus: sample i is tokens i * stride .. i * stride + seq_len of the whole stream.
+    """Windows of a token stream: sample i is tokens i * stride .. i * stride + seq_len.
 
     Args:
-        source: The shards, or tokens in memory.
+        source: Where the tokens come from, such as a ShardSource.
         seq_len: Tokens of a sample's input; the sample has one more, for the last label.
         stride: Tokens from one sample's start to the next one's, 1 to seq_len + 1. With the default,
-            seq_len + 1, no token is in two samples; with seq_len each token is a label once.
-        part: (first, last): cut samples from tokens first .. last - 1 only; None means from all.
+            seq_len + 1, no token is in two samples; with seq_len, each token is a label once.
+        part: (first, last): only tokens first .. last - 1; None means all.
 
     Raises:
         ConfigError: If seq_len or stride is out of range.
-        CorpusError: If the corpus is too small for one sample.
+        CorpusError: If there are not enough tokens for one sample.
     """
 
     name = "reader"
@@ -58,7 +58,7 @@ class MemmapReader(PlanByReading, IdentityState):
         return f"MemmapReader({len(self):,} samples of {self.seq_len + 1:,} tokens)"
 
     def __len__(self) -> int:
-        """Samples in the corpus; an incomplete one at the end is left out."""
+        """Samples; an incomplete one at the end is left out."""
         return (self._tokens - self.seq_len - 1) // self.stride + 1
 
     def first_tokens(self, indices: Ints) -> Ints:
@@ -78,6 +78,6 @@ class MemmapReader(PlanByReading, IdentityState):
         return self.first_tokens(np.array([index])), np.array([self.seq_len + 1]), np.array([-1])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides where samples begin and end."""
+        """Return the settings that decide where samples begin and end."""
         part = {} if self._part is None else {"first_token": self._first, "tokens": self._tokens}
         return {"seq_len": self.seq_len, "stride": self.stride, **part}

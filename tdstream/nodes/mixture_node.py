@@ -1,4 +1,4 @@
-"""Several ordered sources as one: interleaved in given shares, each in its own order and its own epochs."""
+"""Several ordered sources as one, interleaved by weight; each keeps its own order and its own epochs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from tdstream.schedule.order import JointOrder
 from tdstream.schedule.partition import global_batches
 
 VERSION = 1
-"""It rises when the order of a mixture changes."""
+"""Rises when the order of a mixture changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainRows:
-    """Sources whose samples are windows of one stream, in which their tokens lie one after the other's."""
+    """Sources whose samples are windows of one stream, which joins the sources' tokens."""
 
     stream: TokenStream
-    """The stream."""
     firsts: Ints
-    """Of each source, where its sample 0 begins."""
+    """The first token of each source's sample 0."""
     stride: int
     seq_len: int
 
@@ -41,32 +40,21 @@ class Part:
 
     name: str
     source: Node
-    """What it reads."""
     ordered: OrderedNode
-    """Its samples, in their order."""
     dtype: np.dtype[Any]
-    """The type of its tokens."""
+    """The storage type of its tokens."""
     fingerprint: str
     find_ends: Callable[[Ints], RowEnds] | None = None
-    """Finds where documents end in samples, by their own indices; only of plain rows that need it."""
+    """Finds the ends of documents in samples, by the source's own indices; None if rows do not mark them."""
     max_epochs: int = 0
 
 
 class MixtureNode(ReadByPlanning):
-    """An ordered node over ordered nodes.
+    """An ordered node over ordered nodes; its indices number the samples of all sources, source after source.
 
-    Its indices number the samples of all sources, one source after the other.
-
-    Args:
-        parts: The sources.
-        stages: (samples of the run before it, weights) of each stage, the first at 0.
-        stop: What ends an epoch, one of `schedule.STOPS`.
-        shared: The identity that all sources share: how samples are cut and ordered.
-        seed: For another order in every period; None keeps one order.
-        source_id: Whether rows say which source they are of.
-        has_parts: Whether sources are parts of corpora.
-        orders: The same orders as the sources' own, for many samples at once; in the order of the parts.
-        plain: The same rows as the sources' own, likewise.
+    Stages, `stop` and `seed` are those of `Schedule`; `shared` is the part of the readers' and permutations'
+    identities that all sources have in common. `orders` and `plain` give the same indices and rows as the
+    sources' own, for samples of all sources at once.
     """
 
     name = "mixture"
@@ -98,7 +86,7 @@ class MixtureNode(ReadByPlanning):
         return f"MixtureNode({names})"
 
     def __len__(self) -> int:
-        """Samples that all sources hold together."""
+        """Samples of all sources together."""
         return int(self._borders[-1])
 
     def num_samples(self, epoch: int) -> int:
@@ -106,30 +94,22 @@ class MixtureNode(ReadByPlanning):
         return self.mixture_plan.schedule.num_samples(epoch)
 
     def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one that may have another length; None if none has."""
+        """Return the first epoch after this one whose length may differ; None if none has."""
         return self.mixture_plan.schedule.next_change(epoch)
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position from which an epoch's last batch is filled, as `Schedule`."""
+        """Return the position whose sample is the first to fill an epoch's incomplete last batch."""
         return self.mixture_plan.schedule.fills_from(epoch)
 
     def indices(self, positions: Ints, epoch: int) -> Ints:
-        """Return the indices of the samples at positions of an epoch, int64 of the same shape.
-
-        Raises:
-            StateError: If some are of a source that was dropped.
-        """
+        """Return the indices at positions of an epoch; raise StateError if one is of a dropped source."""
         sources, numbers = self.mixture_plan.schedule.at(positions.ravel(), epoch)
         own_epochs, own_positions = self.mixture_plan.own_places(sources, numbers)
         own = self._own_indices(sources, own_epochs, own_positions)
         return (own + self._borders[sources]).reshape(positions.shape)
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
-        """Return a plan whose rows have the widest of the storage types.
-
-        Raises:
-            StateError: If some are of a source that was dropped.
-        """
+        """Return a plan whose rows have the widest of the storage types."""
         plan: ReadPlan[SourceRows]
         plan = self._plan_parts(indices, bounds) if self._plain is None else self._plan_plain(indices, bounds)
         if not self.source_id:
@@ -137,13 +117,13 @@ class MixtureNode(ReadByPlanning):
         return _SourcedPlan(plan, self._ids[self._sources(indices)], bounds)
 
     def used(self, epoch: int, position: int) -> dict[str, int]:
-        """Return, by source, the samples that it has given to the run before a position of an epoch."""
+        """Return the samples of each source in the run before a position of an epoch, by name."""
         position = min(position, self.num_samples(epoch))
         used = self.mixture_plan.schedule.used(epoch, position)
         return dict(zip(self.mixture_plan.names, used.tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides content and order: what the sources are, and all stages of the run."""
+        """Return the identity: the sources, and all stages of the run."""
         return {
             "version": VERSION,
             **{name: dict(part) for name, part in self.shared.items()},
@@ -151,34 +131,26 @@ class MixtureNode(ReadByPlanning):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this mixture's, its stages included.
-
-        Raises:
-            StateError: If a field differs.
-        """
+        """Compare a saved identity with this mixture's, stages included; raise StateError if one differs."""
         check_differences([*self.differences(state), *self.changes(state)])
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each way in which a saved mixture cannot become this one by other weights."""
+        """Return a phrase for each way in which a saved mixture cannot continue as this one."""
         found = differences(self.name, {"version": saved.get("version")}, {"version": VERSION})
         for name, part in self.shared.items():
             found += differences(name, saved.get(name) or {}, part)
         return [*found, *self._own.differences(MixturePlan.from_state(saved, self._own.seed))]
 
     def changes(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each source or weight of a saved mixture that is another here."""
+        """Return a phrase for each source or weight that differs from a saved mixture's."""
         return self.mixture_plan.changes(MixturePlan.from_state(saved, self._own.seed))
 
     def after(
         self, saved: dict[str, Any], place: tuple[int, int], global_batch: int, *, wrap: bool
     ) -> MixturePlan:
-        """Return the plan that is as it was saved up to a place, and from there on as it is here.
+        """Return the saved plan up to a place (epoch, position), continued by this mixture's.
 
-        Args:
-            saved: A state that has no differences.
-            place: The epoch, and the position in it. An epoch of which nothing was left stays as it was.
-            global_batch: G, the samples of a step as it was saved.
-            wrap: Whether an epoch's last incomplete global batch was filled.
+        An epoch of which no batch was left, by the saved `global_batch` and `wrap`, stays as it was.
         """
         before, (epoch, position) = MixturePlan.from_state(saved, self._own.seed), place
         samples = before.schedule.num_samples(epoch)
@@ -187,13 +159,13 @@ class MixtureNode(ReadByPlanning):
         return self._own.after(before, before.schedule.base(epoch) + position)
 
     def follow(self, plan: MixturePlan) -> None:
-        """Take on a plan, which may name sources that this mixture does not have."""
+        """Adopt a plan, which may name sources that this mixture does not have."""
         self.mixture_plan = plan
         self._borders = np.cumsum([0, *(entry.samples for entry in plan.entries)], dtype=np.int64)
         numbers = {name: number for number, name in enumerate(self.parts)}
         self._numbers = np.array([numbers.get(name, -1) for name in plan.names], np.int64)
         self._ids = self._numbers.astype(np.int32)
-        if self._plain is not None:  # where in its stream an index begins, but for index * stride
+        if self._plain is not None:  # the first token of index i is i * stride + shift
             self._shifts = self._plain.firsts[self._numbers] - self._borders[:-1] * self._plain.stride
 
     def _sources(self, indices: Ints) -> Ints:
@@ -203,8 +175,8 @@ class MixtureNode(ReadByPlanning):
         name = self.mixture_plan.names[source]
         if name not in self.parts:
             raise StateError(
-                f"this place of the run has samples of {name}, which is no source any more. "
-                f"Build with it, with the weights as they are: it takes part only where stages name it."
+                f"this place of the run has samples of {name}, which is not a source any more. "
+                f"Build with it and the present weights: it takes part only in stages that name it."
             )
         return self.parts[name]
 
@@ -250,7 +222,7 @@ class MixtureNode(ReadByPlanning):
         return _PartsPlan(shares, self._dtype)
 
     def _by_part(self, indices: Ints) -> Iterator[tuple[Part, Ints, Ints]]:
-        """Yield (source, where its samples stand among indices, their own indices), each in order."""
+        """Yield (source, places of its samples among indices, their own indices), in order."""
         sources = self._sources(indices)
         order = np.argsort(sources, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(sources[order])) + 1):
@@ -299,13 +271,7 @@ class _SourcedPlan:
 
 
 def _join(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> SourceRows:
-    """Return the rows of several parts as one.
-
-    Args:
-        parts: Rows of the same kind, at least one.
-        groups: Of each part, where its rows stand in the result, [n].
-        dtype: The type of the result's tokens.
-    """
+    """Return the rows of several parts, all of one kind, as one; row i of a part becomes row group[i]."""
     together, order = _tokens(parts, groups, dtype), _invert(groups)
     marked = [part for part in parts if isinstance(part, MarkedRows)]
     if marked:
@@ -328,7 +294,7 @@ def _tokens(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> 
 
 
 def _invert(groups: Sequence[Ints]) -> Ints:
-    """Return where each row of the result stands in all parts, one after the other."""
+    """Return the place of each row of the result in the concatenated parts: groups 2 0 | 1 give 1 2 0."""
     there = np.concatenate(groups)
     order = np.empty_like(there)
     order[there] = np.arange(len(there))

@@ -65,7 +65,7 @@ class PackedDocuments(ReadByPlanning, IdentityState):
         return starts, rows.lengths, self.ends.until(starts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what decides the pieces of each row."""
+        """Return the settings that decide the pieces of each row."""
         first, last = self.options.documents
         part = {} if last - first == self.ends.num_documents else {"first_document": first}
         return {

@@ -1,4 +1,4 @@
-"""The token files of a corpus as one long stream of tokens: what there is, checked, but not yet opened."""
+"""The token files of a corpus directory, checked but not opened, as one stream of tokens."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MAX_RUNS = 16  # of shards of one size that a state lists; beyond, it holds a digest of the sizes
+_MAX_RUNS = 16  # runs of shards of one size that a state lists; with more, it holds a digest of the sizes
 
 
 class ShardSource(IdentityState):
     """The shards of a corpus directory, in order.
 
-    Sizes of all shards are compared with what meta.json promises; no file is opened. Without a meta.json
-    the shards are the directory's *.bin files by name, and dtype must be given.
+    The sizes of all shards are compared with meta.json; no shard is opened. Without a meta.json, the shards
+    are the directory's *.bin files, sorted by name, and dtype is required.
 
     Args:
         data_dir: The corpus directory.
-        dtype: "uint16" or "uint32", or numpy's types of these names; None takes what meta.json says.
+        dtype: "uint16" or "uint32", or numpy's types of these names; None takes the one in meta.json.
 
     Attributes:
         directory: The corpus directory.
         dtype: The storage type, little-endian uint16 or uint32.
         files: File names of the shards, in order.
-        tokenizer_fingerprint: A digest of the tokenizer, "" where meta.json does not tell it.
+        tokenizer_fingerprint: A digest of the tokenizer, "" where meta.json has none.
         offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
 
     Raises:
         CorpusNotFoundError: If the directory, its shards, or a shard that meta.json lists is missing.
         CorpusError: If a shard is shorter or longer than promised, or the corpus is unfinished.
-        ConfigError: If dtype is no storage type, contradicts meta.json, or is missing where it is needed.
+        ConfigError: If dtype is not a storage type, contradicts meta.json, or is missing without one.
     """
 
     name = "source"
@@ -59,7 +59,7 @@ class ShardSource(IdentityState):
     def __init__(self, data_dir: str | Path, *, dtype: DTypeLike | None = None) -> None:
         if not isinstance(data_dir, (str, os.PathLike)):
             raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
-        self.directory = Path(data_dir).absolute()  # shards are opened later, maybe after a chdir
+        self.directory = Path(data_dir).absolute()  # shards are opened later, possibly after a chdir
         if self.directory.is_file():
             raise CorpusNotFoundError(
                 f"{self.directory} is a file; a corpus is a directory with {META_FILE} and token shards. If "
@@ -72,7 +72,7 @@ class ShardSource(IdentityState):
                 f"Make one with: tdstream prepare --output_path {self.directory}"
             )
         sizes = list_sizes(self.directory)
-        meta = self._meta(sizes, None if dtype is None else dtype_name(dtype))
+        meta = self._meta(sizes, None if dtype is None else check_dtype(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
@@ -92,11 +92,11 @@ class ShardSource(IdentityState):
 
     @property
     def what(self) -> str:
-        """What to call it in a sentence."""
+        """The directory, for messages."""
         return str(self.directory)
 
     def open(self) -> ShardMaps:
-        """Return the tokens, to be read."""
+        """Return the stream of tokens."""
         return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
 
     def ends(self) -> DocumentEnds:
@@ -104,26 +104,26 @@ class ShardSource(IdentityState):
         return corpus_ends(self.directory, self.files, self.offsets, self.dtype)
 
     def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
-        """Return how many windows documents first .. last - 1 have."""
+        """Return the window counts of documents first .. last - 1."""
         return find_window_counts(self.directory, ends, cut, documents)
 
     def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
-        """Return which documents each packed row holds."""
+        """Return the documents of each packed row."""
         from tdstream.corpus.pack_plan import find_pack_plan  # noqa: PLC0415 - imports tqdm, for a bar
 
         return find_pack_plan(self.directory, ends, options)
 
     @property
     def pad_id(self) -> int:
-        """The id at places without a token."""
+        """The id for padding."""
         return find_pad_id(self.directory)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what makes this the same corpus wherever it lies: type, sizes, and checksums if known."""
+        """Return the corpus's identity in any directory: type, sizes, and checksums if known."""
         return dict(self._identity)
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each difference from a saved identity, naming the first shard that differs."""
+        """Return a phrase for each difference from a saved identity; the first differing shard is named."""
         current = self.state_dict()
         if not saved.get("content") or not current["content"]:
             saved, current = {**saved, "content": ""}, {**current, "content": ""}
@@ -133,7 +133,7 @@ class ShardSource(IdentityState):
     def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
         if saved.get("sizes") == current["sizes"]:
             return []
-        was, now = expanded_sizes(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
+        was, now = expand_sizes(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
         for file, old, new in zip(self.files, was, now, strict=False):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
@@ -190,12 +190,8 @@ class ShardSource(IdentityState):
         return CorpusMeta(dtype=dtype, chunks=tuple(Shard(file, sizes[file] // itemsize) for file in files))
 
 
-def dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a storage type.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+def check_dtype(dtype: DTypeLike) -> str:
+    """Return the name of a storage type, or raise ConfigError."""
     try:
         name = str(np.dtype(dtype).name)
     except TypeError:
@@ -216,13 +212,13 @@ def _shards(sizes: Mapping[str, int]) -> set[str]:
     return {file for file in sizes if file.endswith(".bin")}
 
 
-def expanded_sizes(runs: str) -> list[int]:
-    """Return the sizes that "1000x2 10x1" stands for: [1000, 1000, 10]."""
+def expand_sizes(runs: str) -> list[int]:
+    """Return the sizes in a state's text: "1000x2 10x1" is [1000, 1000, 10]."""
     try:
         pairs = [run.split("x") for run in runs.split()]
         return [int(size) for size, count in pairs for _ in range(int(count))]
     except (AttributeError, ValueError):
-        return []  # a damaged state; that the sizes differ is said all the same
+        return []  # a damaged state; the sizes differ all the same
 
 
 def _without_sizes(identity: dict[str, Any]) -> dict[str, Any]:
@@ -230,6 +226,6 @@ def _without_sizes(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content_digest(meta: CorpusMeta) -> str:
-    """Return a digest of all shards' checksums; empty for a corpus that has none."""
+    """Return a digest of all shards' checksums, "" if there are none."""
     checksums = [meta.chunk_checksums.get(chunk.file, "") for chunk in meta.chunks]
     return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:16] if all(checksums) else ""

@@ -1,4 +1,4 @@
-"""Deal one order of samples to ranks and workers, and remember the place: the only owner of a position."""
+"""The share of one rank and worker in an order of samples, and its position: the only node that has one."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _CURSOR = ("epoch", "start", "step")
 
 
 class Splitter:
-    """The turnstile: indexed nodes on its left, one process's stream on its right.
+    """Divides an order of samples among ranks and workers, and keeps the place of this one.
 
-    A pass is opened with `begin`, which returns a splitter of its own; then `read` and `advance` take turns:
-    an item that could not be read, or not be made a batch, is tried again and not left out.
+    `begin` opens a pass and returns a splitter for it; then `read` and `advance` alternate, so that an item
+    that could not be read or collated is read again, not lost.
 
     Args:
         upstream: The ordered samples.
-        topology: This rank, and how many there are.
-        batch_size: Samples per rank and step; None deals out single samples.
-        tail: "drop" leaves out the last incomplete global batch of an epoch, "wrap" fills it from the
-            epoch's beginning. Of single samples, "drop" leaves out what would make ranks unequal, and
-            "keep" leaves nothing out (the reference loader's rule).
+        topology: This rank, and the number of ranks.
+        batch_size: Samples per rank and step; None serves single samples.
+        tail: "drop" leaves out the last incomplete global batch of an epoch; "wrap" fills it from the
+            epoch's beginning. Of single samples, "drop" leaves out those that would make ranks unequal;
+            "keep" leaves none out (the reference loader's rule).
         skip: Positions to leave out at the beginning of each epoch.
-        strict: Whether to refuse an epoch that has nothing for some stream.
+        strict: Whether an epoch with nothing for some stream raises, instead of logging a warning.
 
     Raises:
         ConfigError: If an argument is out of range.
@@ -63,7 +63,7 @@ class Splitter:
         self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
         self.tail, self.skip, self.strict = tail, skip, strict
         self._place(0, skip, Worker(0, 1, False))
-        self._refuse_empty_streams()
+        self._check_streams()
 
     def __repr__(self) -> str:
         what = f"batches of {self.batch_size}" if self.batch_size else "samples"
@@ -72,34 +72,34 @@ class Splitter:
 
     def __len__(self) -> int:
         """Items of this rank in the epoch of this pass, from where it began."""
-        return self._items_of(self._dealing)
+        return self._count_items(self._partition)
 
     def items_in(self, epoch: int) -> int:
-        """Return the items of this rank in an epoch: batches, or samples (exact with up to one worker)."""
-        return self._items_of(self._deal(epoch, self.skip, Worker(0, 1, False)))
+        """Count the items of this rank in an epoch: batches, or samples (exact with at most one worker)."""
+        return self._count_items(self._make_partition(epoch, self.skip, Worker(0, 1, False)))
 
     def begin(self, epoch: int, worker: Worker, start: int = 0) -> Splitter:
-        """Return a splitter at the beginning of a pass, for a worker.
+        """Return a splitter at the beginning of a pass.
 
         Args:
             epoch: The epoch of the pass.
             worker: The worker, or the main process.
-            start: The position from which this pass deals, where it goes on with an epoch.
+            start: The position at which the pass begins, if it resumes an epoch.
 
         Raises:
-            GeometryError: If strict and this rank's workers are more than there is work for.
+            GeometryError: If strict and this rank has more workers than there is work for.
         """
         opened = copy.copy(self)
         opened._place(epoch, max(start, self.skip), worker)
         if self.strict:
-            opened._refuse_empty_streams()
+            opened._check_streams()
         return opened
 
     def read(self) -> AnyRows:
         """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
 
         Raises:
-            StopIteration: If this stream has nothing left in this epoch, again at every call.
+            StopIteration: If this stream has nothing left in this epoch.
         """
         if self.exhausted:
             raise StopIteration
@@ -119,21 +119,21 @@ class Splitter:
 
     @property
     def exhausted(self) -> bool:
-        """Whether this stream has handed out all its items; derived, so that a restored end stays an end."""
+        """Whether this stream has handed out all its items."""
         done: bool = self._step >= self._num_items
         return done
 
     @property
     def ends_epoch(self) -> bool:
-        """Whether this stream is the one that hands out its rank's last item."""
-        return self._dealing.ends_epoch
+        """Whether this stream has its rank's last item."""
+        return self._partition.ends_epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the geometry and the cursor: epoch, position where the geometry began, items handed out."""
         return {
             "batch_size": self.batch_size or 0,
             "dp_world_size": self.topology.dp_world_size,
-            "num_workers": self._dealing.worker.count,
+            "num_workers": self._partition.worker.count,
             "tail": self.tail,
             "skip": self.skip,
             "epoch": self._epoch,
@@ -145,41 +145,41 @@ class Splitter:
         """Go to a saved place.
 
         Raises:
-            GeometryError: If it was saved with other ranks, workers or batches; nothing is changed.
-            StateError: If the place is none; nothing is changed.
+            GeometryError: If it was saved with other ranks, workers or batches; nothing changes.
+            StateError: If the state holds no place; nothing changes.
         """
         found = self.differences(state)
         if found:
             raise GeometryError(
                 f"the state was saved under another geometry: {'; '.join(found)}. A place in one process's "
-                f"stream means nothing under another geometry; nothing was loaded. Resume with the saved one"
+                f"stream has no meaning under another geometry; nothing was loaded. Resume with the saved one"
                 f"{', or load tdstream.position_of(state) into a tdstream.loader' * bool(self.batch_size)}."
             )
         place = {field: state.get(field) for field in _CURSOR}
         if not all(isinstance(value, int) and value >= 0 for value in place.values()):
-            raise StateError(f"the state's place is none: {place}; expected three integers of at least 0.")
-        self._place(state["epoch"], state["start"], self._dealing.worker)
+            raise StateError(f"the state holds no place: {place}; expected three integers of at least 0.")
+        self._place(state["epoch"], state["start"], self._partition.worker)
         self._step = state["step"]
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each field of the geometry that was another."""
+        """Return a phrase for each field of the geometry that differs."""
         current = self.state_dict()
         was, now = ({field: part.get(field) for field in _GEOMETRY} for part in (saved, current))
         return differences(self.name, was, now)
 
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
         self._epoch, self._start, self._step = epoch, start, 0
-        self._dealing: BatchPartition | SamplePartition = self._deal(epoch, start, worker)
-        self._num_items = self._dealing.num_items
+        self._partition: BatchPartition | SamplePartition = self._make_partition(epoch, start, worker)
+        self._num_items = self._partition.num_items
         self._planned = range(0)  # the items of the plan
         self._plan: Any = None
 
-    def _items_of(self, dealing: BatchPartition | SamplePartition) -> int:
-        if isinstance(dealing, BatchPartition):
-            return dealing.items_per_rank
-        return max(dealing.num_samples - self.skip, 0) // self.topology.dp_world_size
+    def _count_items(self, partition: BatchPartition | SamplePartition) -> int:
+        if isinstance(partition, BatchPartition):
+            return partition.items_per_rank
+        return max(partition.num_samples - self.skip, 0) // self.topology.dp_world_size
 
-    def _deal(self, epoch: int, start: int, worker: Worker) -> BatchPartition | SamplePartition:
+    def _make_partition(self, epoch: int, start: int, worker: Worker) -> BatchPartition | SamplePartition:
         samples, topology = self.upstream.num_samples(epoch), self.topology
         if self.batch_size is None:
             even = self.tail == "drop"
@@ -194,7 +194,9 @@ class Splitter:
     def _plan_from(self, item: int) -> None:
         """Plan the reads of an item and of those after it."""
         count = min(max(_PLANNED_SAMPLES // (self.batch_size or 1), 1), self._num_items - item)
-        indices = self.upstream.indices(self._dealing.positions(item, count), self._epoch)  # [count, samples]
+        indices = self.upstream.indices(
+            self._partition.positions(item, count), self._epoch
+        )  # [count, samples]
         bounds = range(0, indices.size + 1, indices.shape[1])
         self._plan = self.upstream.plan(indices.ravel(), bounds)
         self._planned = range(item, item + count)
@@ -202,13 +204,13 @@ class Splitter:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planned": range(0), "_plan": None}
 
-    def _refuse_empty_streams(self) -> None:
-        """Refuse an epoch that has nothing for some stream, or warn of it."""
-        samples = max(self._dealing.num_samples - self.skip, 0)
-        if isinstance(self._dealing, BatchPartition):
-            needed, what = self._dealing.global_batch, "one global batch (batch_size x dp_world_size)"
+    def _check_streams(self) -> None:
+        """Refuse an epoch that has nothing for some stream, or log a warning."""
+        samples = max(self._partition.num_samples - self.skip, 0)
+        if isinstance(self._partition, BatchPartition):
+            needed, what = self._partition.global_batch, "one global batch (batch_size x dp_world_size)"
         else:
-            needed, what = self._dealing.num_streams, "one for each stream (dp_world_size x workers)"
+            needed, what = self._partition.num_streams, "one for each stream (dp_world_size x workers)"
         if samples >= needed or (self.tail == "wrap" and samples):
             return
         message = f"an epoch has {samples:,} samples, fewer than the {needed:,} of {what}."

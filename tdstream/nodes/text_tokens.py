@@ -35,9 +35,9 @@ class TextTokens(IdentityState):
         quiet: Whether to show no bar, however long it takes.
 
     Attributes:
-        what: What to call it in a sentence.
+        what: The source, for messages.
         dtype: The storage type.
-        pad_id: The id at places without a token.
+        pad_id: The id for padding.
 
     Raises:
         SourceError: If a record holds no text.
@@ -66,7 +66,7 @@ class TextTokens(IdentityState):
         return len(self._tokens)
 
     def open(self) -> TokenArray:
-        """Return the tokens, to be read."""
+        """Return the stream of tokens."""
         return TokenArray(self._tokens)
 
     def ends(self) -> DocumentEnds:
@@ -74,15 +74,15 @@ class TextTokens(IdentityState):
         return DocumentEnds.of(self._ends, self.total_tokens)
 
     def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
-        """Return how many windows documents first .. last - 1 have."""
+        """Return the window counts of documents first .. last - 1."""
         return WindowCounts(count_windows(ends, cut, documents))
 
     def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
-        """Return which documents each packed row holds."""
+        """Return the documents of each packed row."""
         return plan_in_memory(ends, options)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what makes this the same text under the same tokenizer."""
+        """Return the identity of the text and its tokenizer."""
         return dict(self._identity)
 
 

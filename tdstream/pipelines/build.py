@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from tdstream.core.checks import check_bool
 from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.collate import Collate
-from tdstream.nodes.document_fields import document_fields
+from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.cached_source import corpus_in_cache, cut_of
@@ -152,7 +152,7 @@ def build(
         block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
         samples=samples, tail=tail, source_id=source_id,
     )  # fmt: skip
-    fields = document_fields(
+    fields = make_document_fields(
         spec.marks_ends,
         batched=batch_size is not None,
         cross_labels=cross_document_labels,

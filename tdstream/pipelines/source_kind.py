@@ -15,7 +15,7 @@ import numpy as np
 from tdstream.core.checks import check_int, check_source
 from tdstream.core.errors import ConfigError
 from tdstream.nodes.epoch_permutation import check_order
-from tdstream.nodes.shard_source import dtype_name
+from tdstream.nodes.shard_source import check_dtype
 from tdstream.pipelines.views import View
 from tdstream.text.dataset_stream import DatasetRecords
 from tdstream.text.options import TextOptions, is_path
@@ -198,7 +198,7 @@ MEANINGS = {
     "order": Meaning(kinds=INDEXED, anywhere=("feistel",), check=check_order),
     "block_samples": Meaning(kinds=INDEXED, anywhere=(1024,), check=_at_least("block_samples", 1)),
     "prefetch": Meaning(kinds=INDEXED, anywhere=(2,), check=_at_least("prefetch", 1)),
-    "dtype": Meaning(kinds=frozenset({"corpus", "mixture"}), anywhere=(None,), check=dtype_name),
+    "dtype": Meaning(kinds=frozenset({"corpus", "mixture"}), anywhere=(None,), check=check_dtype),
     "shuffle": Meaning(
         kinds=INDEXED, anywhere=(False, True), refusal="shuffle must be True or False for a live stream."
     ),

@@ -35,7 +35,7 @@ def test_a_loader_without_batching_hands_it_on(batch):
 
 def test_batching_batches_is_refused(batch):
     """The sentence says what would happen and what to do."""
-    with pytest.raises(ValueError, match=r"batch_size is 3 on top of.*change the order.*Leave the loader's"):
+    with pytest.raises(ValueError, match=r"batch_size is 3, on top of.*change the order.*Leave the loader's"):
         default_collate([batch, batch, batch])
 
 

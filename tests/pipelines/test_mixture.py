@@ -309,7 +309,7 @@ def test_weights_become_exact_shares():
         ({"weights": {"web": 1, "code": float("inf")}}, "above 0, got inf"),
         ({"weights": {"web": 1, "code": 10**400}}, "above 0, got 1000"),
         ({"weights": {"web": 1, "code": True}}, "above 0, got True"),
-        ({"weights": {"web": 1, "cod": 1}}, "weights name cod, which are no sources"),
+        ({"weights": {"web": 1, "cod": 1}}, "weights name cod, which are not sources"),
         ({"weights": {"web": 1}}, "code has no weight"),
         ({"weights": "size"}, 'a dict or "tokens"'),
         ({"weights": "tokens", "temperature": 0}, "temperature must be a number above 0, got 0"),
