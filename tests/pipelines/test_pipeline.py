@@ -9,7 +9,7 @@ from helpers_documents import write_indexed
 from tdstream.core.errors import StateError
 from tdstream.distributed.topology import Topology
 from tdstream.nodes.collate import Collate
-from tdstream.nodes.document_fields import document_fields
+from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.compose import compose_corpus
 from tdstream.pipelines.pipeline import Pipeline
@@ -80,7 +80,7 @@ def test_a_pipeline_made_by_hand_is_the_one_that_build_makes(tmp_path, cut):
     spec = SampleSpec(seq_len=4, cut=cut, shuffle=True, seed=7)
     nodes = compose_corpus(corpus, spec)
     splitter = Splitter(nodes[-1], topology=Topology(0, 1), batch_size=2)
-    fields = document_fields(spec.marks_ends, batched=True, cross_labels=False, capacity=None)
+    fields = make_document_fields(spec.marks_ends, batched=True, cross_labels=False, capacity=None)
     made = Pipeline(nodes, splitter, Collate(batched=True, documents=fields), strict=True)
     built = tdstream.build(corpus, seq_len=4, batch_size=2, shuffle=True, seed=7, cut=cut)
     assert repr(made) == repr(built)

@@ -176,7 +176,7 @@ def test_a_refused_state_leaves_nothing_behind(setup: Setup, corpus: Path) -> No
 def test_batching_batches_is_refused(workers: int, corpus: Path) -> None:
     """A loader's batch_size above 1 on top of ready batches must end in a sentence that says so."""
     loader = wrap(make_dataset(corpus, BATCH), dataclasses.replace(BATCH, mode="sample"), Setup(workers))
-    with pytest.raises(ValueError, match="batch_size is 4 on top of the batches"):
+    with pytest.raises(ValueError, match="batch_size is 4, on top of the batches"):
         next(iter(loader))
 
 
