@@ -20,7 +20,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,54 +42,71 @@ ADVICE = {
 
 
 class Advising:
-    """The ordered samples of a pipeline, which tells the kernel of those that come later.
+    """The ordered samples of a pipeline, with advice to the kernel.
 
     Args:
-        upstream: The pipeline's own.
-        advice: What each shard's map is told once.
-        ahead: Whether the kernel is told of the batch that comes AHEAD batches later.
+        upstream: The pipeline's own ordered samples.
+        advice: Given for each shard at its first read; None for none.
+        ahead: Whether to announce the batch that comes AHEAD batches later.
     """
 
     def __init__(self, upstream: Any, advice: int | None, ahead: bool) -> None:
         self.upstream, self.advice, self.ahead = upstream, advice, ahead
-        self.reader, self.advised, self.next = upstream.upstream, set[int](), 0
+        self.reader, self.advised = upstream.upstream, set[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.upstream, name)
 
     def __len__(self) -> int:
         """Samples of an epoch."""
         return len(self.upstream)
 
-    def indices(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Remember which batches come."""
-        self.coming, self.next = self.upstream.indices(positions, epoch), 0
-        return self.coming
+    def plan(self, indices: NDArray[np.int64], bounds: Sequence[int]) -> AdvisedPlan:
+        """Return a plan that gives advice before each read."""
+        return AdvisedPlan(self, self.upstream.plan(indices, bounds), indices, bounds)
 
-    def read(self, indices: NDArray[np.int64]) -> NDArray[np.uint16]:
-        """Tell the kernel, then read."""
-        if self.ahead:
-            first = AHEAD if self.next else 0
-            for later in self.coming[self.next + first : self.next + AHEAD + 1]:
-                self._tell(later)
-        self.next += 1
+    def advise_shards(self, indices: NDArray[np.int64]) -> None:
+        """Give the advice for shards that are read for the first time."""
         for shard in self._shards(indices) if self.advice is not None else ():
             if shard not in self.advised:
                 self.advised.add(shard)
                 self._map(shard).madvise(self.advice)
-        return self.reader.read(indices)
 
-    def _shards(self, indices: NDArray[np.int64]) -> list[int]:
-        starts = indices * self.reader.stride
-        return (np.searchsorted(self.reader.source.offsets, starts, "right") - 1).tolist()
-
-    def _map(self, shard: int) -> mmap.mmap:
-        return self.reader._maps.map(shard).base._mmap
-
-    def _tell(self, indices: NDArray[np.int64]) -> None:
+    def announce(self, indices: NDArray[np.int64]) -> None:
+        """Announce the ranges of samples."""
         for index, shard in zip(indices.tolist(), self._shards(indices), strict=True):
-            first = 2 * (index * self.reader.stride - self.reader._maps.offsets[shard])
+            first = 2 * (index * self.reader.stride - self.reader.stream.offsets[shard])
             start = first // mmap.PAGESIZE * mmap.PAGESIZE
             tokens = self._map(shard)
             end = min(first + 2 * SEQ_LEN + 2, len(tokens))
             tokens.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+    def _shards(self, indices: NDArray[np.int64]) -> list[int]:
+        return [self.reader.stream.find_shard(start) for start in (indices * self.reader.stride).tolist()]
+
+    def _map(self, shard: int) -> mmap.mmap:
+        return self.reader.stream.map(shard).base._mmap
+
+
+class AdvisedPlan:
+    """A plan whose reads are announced AHEAD batches before."""
+
+    def __init__(
+        self, advising: Advising, plan: Any, indices: NDArray[np.int64], bounds: Sequence[int]
+    ) -> None:
+        self.advising, self.plan, self.indices, self.bounds = advising, plan, indices, bounds
+
+    def read(self, item: int) -> Any:
+        """Give advice, then read a batch."""
+        if self.advising.ahead:
+            last = len(self.bounds) - 2
+            for later in range(item + (AHEAD if item else 0), min(item + AHEAD, last) + 1):
+                self.advising.announce(self._indices(later))
+        self.advising.advise_shards(self._indices(item))
+        return self.plan.read(item)
+
+    def _indices(self, item: int) -> NDArray[np.int64]:
+        return self.indices[self.bounds[item] : self.bounds[item + 1]]
 
 
 def tokens_per_s(directory: Path, advice: str, batches: int, shuffle: bool | str) -> float:
