@@ -184,11 +184,13 @@ def steady(place: Path, encoders: list[str], results: dict[str, list[tuple[float
     for encoder in encoders:
         shares = []
         for seconds, *_ in results[encoder]:
-            behind = seconds - timed(ours(place, encoder, "--max_samples", "1"), place)[0]
+            after_start = seconds - timed(ours(place, encoder, "--max_samples", "1"), place)[0]
             by_itself = alone(place, encoder)
-            shares.append((by_itself / behind, behind, by_itself))
-        share, behind, by_itself = (statistics.median(column) for column in zip(*shares, strict=True))
-        print(f"{encoder}: after the start {behind:.1f} s, alone {by_itself:.1f} s: {share:.0%} of its speed")
+            shares.append((by_itself / after_start, after_start, by_itself))
+        share, after_start, by_itself = (statistics.median(column) for column in zip(*shares, strict=True))
+        print(
+            f"{encoder}: after the start {after_start:.1f} s, alone {by_itself:.1f} s: {share:.0%} of its speed"
+        )
 
 
 def digest(files: list[Path]) -> str:

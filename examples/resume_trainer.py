@@ -68,7 +68,7 @@ def train(options: argparse.Namespace, log: IO[str]) -> None:
     write_line(log, {"pid": os.getpid(), "start_step": step, "batches_per_epoch": len(loader)})
 
     for epoch in range(first_epoch, options.epochs):
-        dataset.set_epoch(epoch)  # the epoch that the loaded state stands in: its place is kept
+        dataset.set_epoch(epoch)  # the epoch of the loaded state, whose position is kept
         for batch in loader:
             loss = train_step(model, optimizer, batch)
             step += 1
@@ -89,10 +89,10 @@ def resume(
 ) -> tuple[int, int]:
     """Load the newest checkpoint that all ranks have, and return its epoch and step; (0, 0) without one.
 
-    This model has no dropout; one that draws random numbers saves torch.get_rng_state() as well.
+    This model has no dropout; one that draws random numbers would also save torch.get_rng_state().
     """
     newest = newest_common_step(directory, dist.get_world_size())
-    dist.barrier()  # every rank has chosen the step before anyone touches the files
+    dist.barrier()  # all ranks have chosen the step before any of them touches the files
     if newest is None:
         return 0, 0
     saved = load_checkpoint(directory, dist.get_rank(), newest)
@@ -120,7 +120,7 @@ def digest(batch: dict[str, Tensor]) -> str:
 
 
 def write_line(log: IO[str], record: dict[str, Any]) -> None:
-    """Append a record to the log and hand it to the kernel, so that a kill of this process cannot lose it."""
+    """Append a record to the log and flush it, so that a kill of this process cannot lose it."""
     log.write(json.dumps(record) + "\n")
     log.flush()
 

@@ -1,4 +1,4 @@
-"""A causal language model that is just large enough to have losses worth comparing."""
+"""A causal language model, just large enough that its losses are worth comparing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TinyLM(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a small MLP, each added to what came in."""
+    """Attention, then a small MLP, both residual."""
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()

@@ -21,15 +21,10 @@ EXIT_NO_READER = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) -> int:
-    """Run a subcommand and return its exit code.
+    """Run a subcommand, by default with the arguments of the process.
 
-    Args:
-        argv: Arguments; None for those of the process.
-        own_process: Whether the process runs nothing else; by default it does if `argv` is None.
-
-    Returns:
-        0; 1 after an error or a fault, 130 after Ctrl-C, 141 if the reader of the output has closed it.
-        Wrong usage exits with 2.
+    Returns 0; 1 after an error or a fault, 130 after Ctrl-C, 141 if the reader of the output has closed it.
+    Wrong usage exits with 2. `own_process`: whether the process runs nothing else; by default without `argv`.
     """
     parser = _make_parser()
     arguments = parser.parse_args(argv)

@@ -80,16 +80,9 @@ def overview(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> Overview:
-    """Read a corpus once, in bounded memory; if it has an index of document ends, only that is read.
+    """Read a corpus of the right sizes once, in bounded memory; only its index, if it has one.
 
-    Args:
-        directory: The corpus directory.
-        meta: Its meta.json, with sizes that are right.
-        documents: Random documents to show besides the first.
-        seed: Decides which.
-        tokenizer: To decode them with.
-        piece_bytes: Bytes to read at once.
-        advance: Called with the number of bytes after each piece.
+    Shows the first document and so many random ones. `advance` is called with the bytes of each piece.
     """
     files = TokenFiles(directory, DTYPES[meta.dtype], meta.chunks)
     if meta.eos_token_id is None:

@@ -40,24 +40,10 @@ def verify_corpus(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> VerifyReport:
-    """Verify sizes, checksums, ids, document ends, and whether sample documents decode and encode again.
+    """Verify sizes, checksums, ids, document ends, and that random documents decode and encode again.
 
-    Args:
-        directory: The corpus directory.
-        fast: Compare names and sizes only.
-        tokenizer: A Hugging Face tokenizer to decode samples with.
-        tokenizer_fingerprint: Its fingerprint, as meta.json spells it.
-        without_tokenizer: Why there is no tokenizer, for the report.
-        samples: Random documents to decode.
-        seed: Decides which.
-        dtype: The storage type of bare shards without a meta.json.
-        eos_token_id: The end-of-text id, if meta.json lacks it.
-        piece_bytes: Bytes to read at once.
-        advance: Called with the number of bytes after each piece.
-
-    Raises:
-        CorpusNotFoundError: If there is no corpus.
-        ConfigError: If an argument contradicts meta.json.
+    `fast` compares names and sizes only. `without_tokenizer` tells the report why there is none. `dtype` and
+    `eos_token_id` are those of bare shards. `advance` is called with the number of bytes after each piece.
     """
     directory, findings = Path(directory), Findings()
     sizes = file_sizes(directory)

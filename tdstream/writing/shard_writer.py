@@ -153,57 +153,51 @@ class OpenShard:
     ) -> None:
         self.num_documents = documents
         """Documents that end among the tokens."""
-        self._tokens = OpenFile(path, kept=tokens, width=width)
-        self._ends: OpenFile | None = None
+        self._files = [OpenFile(path, kept=tokens, width=width)]
         try:
             if indexed:
                 ends = path.with_name(ends_name(path.name))
-                self._ends = OpenFile(ends, kept=documents, width=ENDS_DTYPE.itemsize)
+                self._files.append(OpenFile(ends, kept=documents, width=ENDS_DTYPE.itemsize))
         except BaseException:
-            self._tokens.abandon()
+            self.abandon()
             raise
 
     @property
     def num_tokens(self) -> int:
         """Tokens written so far."""
-        return self._tokens.num_items
+        return self._files[0].num_items
 
     def write(self, stored: NDArray[Any], ends: NDArray[np.int64]) -> None:
         """Write ids in the storage type [num_tokens], and where documents end among them [num_documents]."""
-        if self._ends is not None and len(ends):
-            self._ends.write((ends + self.num_tokens).astype(ENDS_DTYPE))
-        self._tokens.write(stored)
+        for index in self._files[1:] if len(ends) else ():
+            index.write((ends + self.num_tokens).astype(ENDS_DTYPE))
+        self._files[0].write(stored)
         self.num_documents += len(ends)
 
     def sync(self) -> None:
         """Make what is written durable."""
-        self._tokens.sync()
-        if self._ends is not None:
-            self._ends.sync()
+        for file in self._files:
+            file.sync()
 
     def commit(self, note: dict[str, Any]) -> JournalEntry:
-        """Make both files durable, give them their names, and return their journal entry."""
-        index = None
-        if self._ends is not None:
-            self._ends.commit()
-            index = IndexEntry(self._ends.num_items, self._ends.checksum)
-        self._tokens.commit()
-        shard = Shard(self._tokens.path.name, self.num_tokens)
-        return JournalEntry(shard, self._tokens.checksum, note, index)
+        """Make both files durable, give them their names, the shard last, and return their journal entry."""
+        for file in reversed(self._files):
+            file.commit()
+        tokens, *index = self._files
+        entries = [IndexEntry(ends.num_items, ends.checksum) for ends in index]
+        return JournalEntry(
+            Shard(tokens.path.name, self.num_tokens), tokens.checksum, note, entries[0] if entries else None
+        )
 
     def leave(self) -> None:
         """Close both files, under their temporary names."""
-        self._tokens.leave()
-        if self._ends is not None:
-            self._ends.leave()
+        for file in self._files:
+            file.leave()
 
     def abandon(self) -> None:
         """Remove both files."""
-        try:
-            self._tokens.abandon()
-        finally:
-            if self._ends is not None:
-                self._ends.abandon()
+        for file in self._files:
+            file.abandon()
 
 
 class OpenFile:
@@ -268,6 +262,7 @@ class OpenFile:
 
     def abandon(self) -> None:
         """Close and remove the file."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)

@@ -170,12 +170,8 @@ def check_output(
 ) -> None:
     """Refuse an output directory that cannot be used, before anything slow is done; finish a killed move.
 
-    Args:
-        output: The corpus directory; it need not exist.
-        overwrite: Whether to replace an older corpus; without `resume` also unfinished work.
-        resume: Whether to resume an unfinished preparation, if there is one.
-        task: The task that writes there; None if there is only one.
-        append: Whether to append to the corpus there.
+    `overwrite` replaces an older corpus, and without `resume` also unfinished work; `resume` continues that
+    if there is any; `task` is the number of one of several tasks.
     """
     with explain_os_errors(output):
         if not os.path.lexists(output) and not append:

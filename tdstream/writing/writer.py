@@ -41,16 +41,11 @@ class CorpusWriter:
         task: int | None = None,
         base: CorpusMeta | None = None,
     ) -> None:
-        """Claim the output directory.
+        """Claim the output directory; `overwrite`, `resume` and `task` are those of `check_output`.
 
-        Args:
-            output: The corpus directory; created if it does not exist.
-            plan: What is known in advance; its dtype, tokens_per_chunk and doc_index decide the files.
-            overwrite: Whether to replace an older corpus.
-            resume: Whether to resume an unfinished corpus, if there is one.
-            identity: Everything that decides the tokens, in JSON types; None keeps no journal.
-            task: The number of this task; its shards wait for a merge. None if there is only one.
-            base: The corpus in `output` to append to; None makes a new one.
+        The plan is the future meta.json as far as it is known: dtype, tokens_per_chunk and doc_index decide
+        the files. The identity is everything that decides the tokens, in JSON types; without one there is no
+        journal. `base` is the corpus to append to, if any.
         """
         if plan.tokens_per_chunk < 1:
             raise ConfigError(f"tokens_per_chunk must be at least 1, got {plan.tokens_per_chunk}.")
@@ -105,13 +100,9 @@ class CorpusWriter:
     def append(
         self, token_ids: NDArray[Any], note: Note | None = None, *, ends: NDArray[np.int64] = _NO_ENDS
     ) -> None:
-        """Write token ids, starting a new shard whenever one is full; all of them are checked first.
+        """Write token ids, integers [num_tokens], starting a new shard whenever one is full.
 
-        Args:
-            token_ids: Integers [num_tokens].
-            note: Called for each shard that is full, with the number of these tokens written by then.
-            ends: int64 [num_documents], ascending: the places among these tokens just after end-of-text
-                tokens. They become the index, if the plan has one.
+        `ends`, int64 [num_documents], are the ascending places among them just after end-of-text tokens.
         """
         with explain_os_errors(self._staging.output):
             self._writer.append(token_ids, ends, self._with_held_out(note))
@@ -138,10 +129,7 @@ class CorpusWriter:
     ) -> CorpusMeta:
         """Complete the corpus, move it to its place, and return its meta.json.
 
-        Args:
-            num_documents: Documents that the appended tokens came from.
-            note: The journal's note on the last shard.
-            source: When appending, a hash of what the documents were made from.
+        `note` is the journal's note on the last shard; `source`, when appending, a hash of the source.
         """
         self._close(note or {})
         entries = self._writer.entries
@@ -160,8 +148,7 @@ class CorpusWriter:
     def finish_task(self, note: Callable[[], dict[str, Any]]) -> None:
         """Complete the shards of one task, possibly none; they wait for the merge.
 
-        Args:
-            note: Returns the journal's note on the last shard, and then on what follows it.
+        `note` returns the journal's note on the last shard, and then on what follows it.
         """
         if self.is_done:
             return
