@@ -188,9 +188,8 @@ def steady(place: Path, encoders: list[str], results: dict[str, list[tuple[float
             by_itself = alone(place, encoder)
             shares.append((by_itself / after_start, after_start, by_itself))
         share, after_start, by_itself = (statistics.median(column) for column in zip(*shares, strict=True))
-        print(
-            f"{encoder}: after the start {after_start:.1f} s, alone {by_itself:.1f} s: {share:.0%} of its speed"
-        )
+        figures = f"after the start {after_start:.1f} s, alone {by_itself:.1f} s"
+        print(f"{encoder}: {figures}: {share:.0%} of its speed")
 
 
 def digest(files: list[Path]) -> str:

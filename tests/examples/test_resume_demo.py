@@ -107,4 +107,4 @@ def test_an_epoch_for_each_kill_is_asked_for(monkeypatch, capsys):
 
     with pytest.raises(SystemExit):
         importlib.import_module("resume_demo").parse_arguments()
-    assert "give --epochs 2 or more" in capsys.readouterr().err
+    assert "pass --epochs 2 or more" in capsys.readouterr().err
