@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +65,12 @@ def file_names(meta: CorpusMeta, chunk_files: Iterable[str] | None = None) -> se
     return files | ({ends_name(file) for file in files} if meta.doc_index else set())
 
 
-@dataclass(frozen=True, slots=True)
-class EndsFiles:
-    """Loads the ends of a shard from its file."""
-
-    directory: Path
-    names: Sequence[str]
-    """File names, by shard."""
-    counts: NDArray[np.int64]
-    """Ends in each file."""
-
-    def __call__(self, shard: int) -> NDArray[np.int64]:
-        """Return the ends, int64 [counts[shard]], mapped."""
-        count = int(self.counts[shard])
-        ends: NDArray[np.int64] = map_array(self.directory / self.names[shard], ENDS_DTYPE, count, _ENDS)
-        return ends
+def _map_ends(
+    directory: Path, names: Sequence[str], counts: NDArray[np.int64], shard: int
+) -> NDArray[np.int64]:
+    """Map the ends of a shard, by the files' names and the ends in each."""
+    ends: NDArray[np.int64] = map_array(directory / names[shard], ENDS_DTYPE, int(counts[shard]), _ENDS)
+    return ends
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +109,7 @@ def scan_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
     sizes = _list_sizes(place)
     counts = np.array([sizes[name] // ENDS_DTYPE.itemsize for name in names], np.int64)
     key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-    return DocumentEnds(offsets, counts, EndsFiles(place, names, counts), key=key)
+    return DocumentEnds(offsets, counts, partial(_map_ends, place, names, counts), key=key)
 
 
 def _make_missing(scan: Scan, place: Path, names: Sequence[str]) -> None:
@@ -207,7 +199,7 @@ def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> D
         for file, name in zip(files, names, strict=True)
     ]
     key = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
-    return DocumentEnds(offsets, counts, EndsFiles(directory, names, counts), key=key)
+    return DocumentEnds(offsets, counts, partial(_map_ends, directory, names, counts), key=key)
 
 
 def find_pad_id(directory: Path) -> int:

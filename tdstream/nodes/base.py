@@ -26,7 +26,7 @@ Rows_co = TypeVar("Rows_co", covariant=True)
 
 
 class Node(Protocol):
-    """Anything in a pipeline: it has a name and a state, and it tells states of other nodes apart."""
+    """Anything in a pipeline: it has a name and a state, and recognises states that are not its own."""
 
     @property
     def name(self) -> str:

@@ -159,7 +159,9 @@ class ShardSource(IdentityState):
         if meta.dtype not in DTYPES:
             raise CorpusError(f'{path} has dtype {meta.dtype!r}; tdstream reads "uint16" and "uint32".')
         if dtype not in (None, meta.dtype):
-            raise ConfigError(f"dtype={dtype!r} was asked for, {path} says {meta.dtype!r}. Leave dtype out.")
+            raise ConfigError(
+                f"dtype={dtype!r} contradicts {path}, which says {meta.dtype!r}. Leave dtype out."
+            )
         strays = sorted(_shards(sizes) - {chunk.file for chunk in meta.chunks})
         if strays:
             logger.warning(
@@ -186,7 +188,10 @@ class ShardSource(IdentityState):
         itemsize = DTYPES[dtype].itemsize
         for file in files:
             if sizes[file] % itemsize:
-                raise CorpusError(_not_a_multiple(self.directory / file, sizes[file], itemsize))
+                raise CorpusError(
+                    f"{self.directory / file} has {sizes[file]:,} bytes, not a multiple of the {itemsize} of "
+                    f"a token. It was probably cut while it was copied, or has another dtype."
+                )
         return CorpusMeta(dtype=dtype, chunks=tuple(Shard(file, sizes[file] // itemsize) for file in files))
 
 
@@ -199,13 +204,6 @@ def check_dtype(dtype: DTypeLike) -> str:
     if name not in DTYPES:
         raise ConfigError(f'dtype must be "uint16" or "uint32", got {dtype!r}.')
     return name
-
-
-def _not_a_multiple(path: Path, size: int, itemsize: int) -> str:
-    return (
-        f"{path} has {size:,} bytes, not a multiple of the {itemsize} bytes of a token. "
-        f"It was probably cut while copying, or has another dtype."
-    )
 
 
 def _shards(sizes: Mapping[str, int]) -> set[str]:

@@ -72,7 +72,11 @@ class Word(NamedTuple):
 
     @classmethod
     def spread(cls, counts: Ints, num_floating: int) -> Word:
-        """Spread sources evenly, with the floating places as one more source."""
+        """Spread sources evenly, with the floating places as one more source.
+
+        Number j of a source with c places goes near (2 j + 1) / 2 c of the period. In a period of 5, counts 3
+        and 1 and a floating place: 1/6 3/6 5/6 | 1/2 | 1/2 sort to sources 0 0 1 -1 0.
+        """
         counts = np.append(counts, num_floating)
         sources = np.repeat(np.arange(len(counts)), counts)
         firsts = np.cumsum(counts) - counts

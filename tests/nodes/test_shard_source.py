@@ -122,7 +122,7 @@ def test_a_type_against_metas_is_refused(make_corpus):
     """The caller's type may repeat meta.json's, not contradict it."""
     corpus = make_corpus(10)
     assert ShardSource(corpus, dtype="uint32").total_tokens == 10
-    with pytest.raises(ConfigError, match=r"dtype='uint16' was asked for, .*meta\.json says 'uint32'"):
+    with pytest.raises(ConfigError, match=r"dtype='uint16' contradicts .*meta\.json, which says 'uint32'"):
         ShardSource(corpus, dtype="uint16")
 
 
