@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_layers import FLOORS
 
 import tdstream
 from tdstream.cli.main import main
@@ -275,6 +276,19 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         named |= {f"tdstream/{path}" for path in modules}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     assert shutil.which("make"), "the two commands need make"
+
+
+@with_sources
+def test_the_table_of_rooms_is_the_floors_that_are_checked() -> None:
+    """The contract's table has each room on its floor."""
+    rows = re.findall(r"^\| (\d+) \| `(\w+)`", TEXTS[ROOT / "tdstream" / "README.md"], re.MULTILINE)
+    floors = [
+        (str(number), room)
+        for number, rooms in enumerate(FLOORS, start=1)
+        for room in rooms
+        if (PACKAGE / room).is_dir()
+    ]
+    assert sorted(rows) == sorted(floors)
 
 
 def test_the_front_page_is_short() -> None:
