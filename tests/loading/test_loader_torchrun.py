@@ -19,6 +19,11 @@ import pytest
 from loader_truth import NUM_SAMPLES, Geometry, Ids, Model, epoch_order, rest
 
 JOB = Path(__file__).with_name("loader_job.py")
+# Ranks are forked from torchrun's own process, and so need not import the libraries each.
+FORKING_TORCHRUN = (
+    "import torchdata.stateful_dataloader; from tdstream import loader; "
+    "from torch.distributed.run import main; main()"
+)
 EVERY = 4
 EPOCHS = 3
 
@@ -29,8 +34,8 @@ def torchrun(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start the job, as many ranks as the geometry says; at the end torchrun and they are gone."""
     command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"),
-        *("--run_path", "--start_method=fork"),  # ranks are forked, and so need not import torch each
+        *(sys.executable, "-c", FORKING_TORCHRUN, "--standalone", "--local_addr=127.0.0.1"),
+        *("--run_path", "--start_method=fork"),
         *(f"--nproc_per_node={geometry.world}", f"--log_dir={directory / 'torchrun'}", str(JOB)),
         *("--corpus", str(corpus), "--directory", str(directory), "--workers", str(geometry.workers)),
         *("--batch-size", str(geometry.batch_size), "--epochs", str(EPOCHS), *flags),

@@ -1,8 +1,8 @@
 """Prepare a corpus in child processes that are killed again and again; print what happened as JSON.
 
-    python helpers_kill.py '[{"options": {...}, "kills": 5, "seed": 1, "most_chunks": 9}, ...]'
-
-The libraries are imported once and every attempt is forked, so that an attempt takes no seconds to begin.
+Each line of the input is a job, {"options": {...}, "kills": 5, "seed": 1, "most_chunks": 9}, and each line
+of the output its result. The libraries are imported once and every attempt is forked, so that an attempt
+takes no seconds to begin.
 """
 
 from __future__ import annotations
@@ -95,5 +95,5 @@ def kill_and_finish(given: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for job in json.loads(sys.argv[1]):
-        print(json.dumps(kill_and_finish(job)), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(kill_and_finish(json.loads(line))), flush=True)

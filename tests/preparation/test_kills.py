@@ -7,6 +7,8 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,31 @@ def jobs(
     return made
 
 
-def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]], **more: Any) -> None:
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    """Yield the process that prepares and kills, one for all tests: it imports for seconds."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, str(RUNNER)], **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+Check = Callable[..., None]
+
+
+@pytest.fixture
+def check(tmp_path: Path, tokenizer_dir: Path, runner: subprocess.Popen[str]) -> Check:
+    """Return the comparison of killed runs with a run that lived, in this test's directory."""
+    return partial(kill_and_compare, runner, tmp_path, tokenizer_dir)
+
+
+def kill_and_compare(
+    runner: subprocess.Popen[str],
+    directory: Path,
+    tokenizer_dir: Path,
+    runs: list[tuple[str, int, int]],
+    **more: Any,
+) -> None:
     """Compare what killed runs leave with what a run that lived leaves, and with the rule."""
     given = jobs(directory, tokenizer_dir, runs, more)
     for job in given if "append" in more else []:
@@ -82,12 +108,10 @@ def check(directory: Path, tokenizer_dir: Path, runs: list[tuple[str, int, int]]
             place = Path(job["options"]["output_path"]).with_name(output)
             options = {**job["options"], "append": False, "dataset": str(base), "output_path": place}
             prepare_corpus(PrepareOptions.of(**options))
-    command = [sys.executable, str(RUNNER), json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    for job, result, (_, num_proc, kills) in zip(given, results, runs, strict=True):
-        assert result["code"] == 0, (result, done.stderr)
+    for job, (_, num_proc, kills) in zip(given, runs, strict=True):
+        print(json.dumps(job), file=runner.stdin, flush=True)
+        result = json.loads(runner.stdout.readline())
+        assert result["code"] == 0, result
         assert result["kills"] >= kills - 1  # The last one may come too late.
         assert result["workers"] > 0 or num_proc == 1
         assert result["orphans"] == []
@@ -110,44 +134,44 @@ def compare(killed: Path, tokenizer_dir: Path, options: dict[str, Any]) -> None:
         assert verify_corpus(killed / "val").ok
 
 
-def test_five_kills(tmp_path: Path, tokenizer_dir: Path) -> None:
+def test_five_kills(check: Check) -> None:
     """Five kills for every format: the files are those of a run that lived."""
-    check(tmp_path, tokenizer_dir, [(kind, 1, 5) for kind in ("parquet", "jsonl", "gz")])
+    check([(kind, 1, 5) for kind in ("parquet", "jsonl", "gz")])
 
 
-def test_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path) -> None:
+def test_kills_with_documents_held_out(check: Check) -> None:
     """Three kills while a second corpus is written beside the first: the files of both are the same."""
-    check(tmp_path, tokenizer_dir, [("parquet", 1, 3)], val_fraction=0.3)
+    check([("parquet", 1, 3)], val_fraction=0.3)
 
 
-def test_kills_while_appending(tmp_path: Path, tokenizer_dir: Path) -> None:
+def test_kills_while_appending(check: Check) -> None:
     """Three kills while documents are appended: every one is in the corpus once."""
-    check(tmp_path, tokenizer_dir, [("parquet", 1, 3)], append=True)
+    check([("parquet", 1, 3)], append=True)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("num_proc", [1, 2])
-def test_fifty_kills_while_appending(tmp_path: Path, tokenizer_dir: Path, num_proc: int) -> None:
+def test_fifty_kills_while_appending(check: Check, num_proc: int) -> None:
     """Fifty kills, one process and two."""
-    check(tmp_path, tokenizer_dir, [("gz", num_proc, 50)], append=True)
+    check([("gz", num_proc, 50)], append=True)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("num_proc", [1, 2])
-def test_fifty_kills_with_documents_held_out(tmp_path: Path, tokenizer_dir: Path, num_proc: int) -> None:
+def test_fifty_kills_with_documents_held_out(check: Check, num_proc: int) -> None:
     """Fifty kills, one process and two."""
-    check(tmp_path, tokenizer_dir, [("jsonl", num_proc, 50)], val_fraction=0.3)
+    check([("jsonl", num_proc, 50)], val_fraction=0.3)
 
 
 @pytest.mark.exhaustive
-def test_kills_with_workers(tmp_path: Path, tokenizer_dir: Path) -> None:
+def test_kills_with_workers(check: Check) -> None:
     """Two kills with two worker processes: the same files, and no worker outlives what it works for."""
-    check(tmp_path, tokenizer_dir, [("gz", 2, 2)])
+    check([("gz", 2, 2)])
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("num_proc", [1, 2])
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "gz"])
-def test_fifty_kills(tmp_path: Path, tokenizer_dir: Path, kind: str, num_proc: int) -> None:
+def test_fifty_kills(check: Check, kind: str, num_proc: int) -> None:
     """Fifty kills, every format, one process and two."""
-    check(tmp_path, tokenizer_dir, [(kind, num_proc, 50)])
+    check([(kind, num_proc, 50)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import stream_job
+import torch
 from helpers_stream import BATCH_SIZE, SEQ_LEN, ids_of, some_texts
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -19,6 +20,11 @@ from tdstream.distributed import end_of_epoch as agreement
 
 JOB = Path(__file__).with_name("stream_job.py")
 TEXTS = some_texts(300)
+# Ranks are forked from torchrun's own process, and so need not import the libraries each.
+FORKING_TORCHRUN = (
+    "import transformers.models.auto, torchdata.stateful_dataloader; from tdstream import loader; "
+    "from torch.distributed.run import main; main()"
+)
 
 
 def loader(tokenizer, **options):
@@ -57,11 +63,9 @@ def torchrun(directory, tokenizer, *options, code=0):
     arguments = ["--directory", str(directory), "--tokenizer", str(tokenizer), *options]
     command = [
         sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node=2",
-        *("--run_path", "--start_method=fork"),  # ranks are forked, and so need not import torch each
+        "-c",
+        FORKING_TORCHRUN,
+        *("--standalone", "--nproc_per_node=2", "--run_path", "--start_method=fork"),
         str(JOB),
         *arguments,
     ]
@@ -127,8 +131,10 @@ def test_workers_that_cannot_agree_are_refused(tokenizer_dir, monkeypatch):
         ({"dp_rank": 1, "dp_world_size": 2}, "dp_world_size was 1, is 2"),
     ],
 )
-def test_another_geometry_is_refused(tokenizer_dir, other, named):
+def test_another_geometry_is_refused(tokenizer_dir, other, named, monkeypatch):
     """The sentence says what differs, and offers cache_dir."""
+    # A loader gives each worker that could not start five seconds to end by itself.
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.3)
     saved = loader(tokenizer_dir)
     next(iter(saved))
     with pytest.raises(GeometryError, match=rf"{named}.*cache_dir=\.\.\."):
