@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdstream.cli.arguments import add_options, read_options
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.options import GROUPS, PrepareOptions, check_place
-from tdstream.preparation.process_setup import settle_in
+from tdstream.preparation.process_setup import set_up_process
 
 if TYPE_CHECKING:
     from tdstream.preparation.result import PrepareResult
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_place(options.output, options.tasks)
     # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
     if arguments.own_process:
-        settle_in()
+        set_up_process()
     from tdstream.preparation.engine import describe_kept, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415

@@ -183,7 +183,7 @@ def _write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_o
         content = ledger.note(kept, num_written)
         return {**content, **held_out.note(others, content["row"] - block.begin.row)}
 
-    ids, ends = ledger.rest_of(kept)
+    ids, ends = ledger.unwritten(kept)
     writer.append(ids, note, ends=ends)
     ledger.end(kept)
     held_out.end(others)

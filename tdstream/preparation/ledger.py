@@ -1,4 +1,4 @@
-"""Follow which records, documents and tokens are safe whenever a shard is full, and go on from there."""
+"""Ledger of a preparation: which records, documents and tokens are safe whenever a shard is full."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _BEGIN_AGAIN = "Pass {overwrite} without {resume} to begin again."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBlock:
-    """The tokens of some documents that follow each other, and where they came from."""
+    """Tokens of consecutive documents, and the records they came from."""
 
     ids: NDArray[Any]
-    """Their tokens, end-of-text tokens too; shape [num_tokens]."""
+    """With end-of-text tokens, shape [num_tokens]."""
     documents: DocumentCounts
     begin: Place
-    """Where the first of the records lies."""
+    """Place of the first record."""
     encoder: str = ""
-    """What encoded them."""
+    """Name of the encoder."""
     num_records: int
-    """Records read for it, those without text too."""
+    """Records read for this block, those without text too."""
     rows: NDArray[np.int64]
     """Which of these records each document is from, shape [num_documents]."""
     others: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -39,32 +39,28 @@ class TokenBlock:
 
 
 class Ledger:
-    """Counts blocks as they are written, and tells for the journal what lies before each shard's end.
+    """Counts of the blocks written so far, and the journal's note at each shard's end.
 
-    A shard may end inside a document. The place that is remembered is then before that document's record,
-    with the number of its tokens that are safe; these are left out when it is encoded again.
+    A shard may end inside a document. The noted place is then before that document's record, with the number
+    of its tokens that are safe; a resumed run encodes the record again and drops that many tokens.
     """
 
     def __init__(self, begin: Place) -> None:
         self.place = begin
-        """Where the first record lies that was not safe as a whole when this began."""
+        """Place of the first record that was not safe as a whole at the start."""
         self.counts = Counts()
-        """All documents that were written as a whole, and the records that were skipped."""
+        """Documents written as a whole, and records skipped."""
         self.lengths: Counter[int] = Counter()
-        """Number of tokens of its own -> documents. The keys are fewer than the root of twice the tokens."""
-        self._partial = 0  # Tokens that are safe of the first document of the next block.
-        self._documents = self._row = 0  # Of the block that is being written: what has been counted.
+        """Length in tokens, without end-of-text -> documents; at most sqrt(2 * tokens) keys."""
+        self._partial = 0  # Safe tokens of the next block's first document.
+        self._documents = self._row = 0  # Counted so far of the current block.
         self._new, self._new_lengths = Counts(), Counter[int]()  # Since the last shard's end.
-        self._encoders: dict[str, None] = {}  # Since the last shard's end, and that of the document at hand.
+        self._encoders: dict[str, None] = {}  # Since the last shard's end, and of the current document.
         self._clock = time.monotonic()
 
     @classmethod
     def of(cls, entries: Iterable[JournalEntry], begin: Place) -> Ledger:
-        """Return the ledger that stands where a journal's last shard ends.
-
-        Args:
-            entries: The shards.
-            begin: Where the first record lies.
+        """Return the ledger as it stood at the end of a journal's last shard.
 
         Raises:
             CorpusError: If the journal contradicts itself.
@@ -88,31 +84,23 @@ class Ledger:
             )
         return ledger
 
-    def rest_of(self, block: TokenBlock) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the tokens of a block that are not safe yet, and where documents end among them.
-
-        Args:
-            block: The next one.
+    def unwritten(self, block: TokenBlock) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the tokens of the next block that are not safe yet, and where documents end among them.
 
         Raises:
-            CorpusError: If it has fewer tokens than were safe: the tokenizer or the data are not the same.
+            CorpusError: If it has fewer tokens than were safe: the tokenizer or the data have changed.
         """
         first = int(block.documents.ends[0]) if len(block.rows) else 0
         if self._partial > first:
             raise CorpusError(
-                f"The document to go on with has {first:,} tokens, but {self._partial:,} of it were written. "
-                f"The dataset has changed.",
+                f"The document to continue has {first:,} tokens, but {self._partial:,} of it were written. The "
+                f"dataset has changed.",
                 _BEGIN_AGAIN,
             )
         return block.ids[self._partial :], block.documents.ends - self._partial
 
     def note(self, block: TokenBlock, num_written: int) -> dict[str, Any]:
-        """Return what the journal is to say of a shard that ends inside a block.
-
-        Args:
-            block: The block that is being written.
-            num_written: Tokens of `rest_of` that lie before the shard's end.
-        """
+        """Return the journal's note for a shard that ends after `num_written` tokens of a block."""
         ends = block.documents.ends
         num_tokens = self._partial + num_written
         documents = int(np.searchsorted(ends, num_tokens, side="right"))
@@ -123,14 +111,14 @@ class Ledger:
         return self._note(Place(block.begin.segment, block.begin.row + row), partial)
 
     def end(self, block: TokenBlock) -> None:
-        """Take note that all of a block has been written."""
+        """Count all of a block as written."""
         self._count(block, len(block.rows), block.num_records)
         self._encoders.setdefault(block.encoder)
         self.place = Place(block.begin.segment, block.begin.row + block.num_records)
         self._documents = self._row = self._partial = 0
 
     def last_note(self) -> dict[str, Any]:
-        """Return what the journal is to say of the last shard, when all blocks have been written."""
+        """Return the journal's note for the last shard, when all blocks have been written."""
         return self._note(self.place, 0)
 
     def _count(self, block: TokenBlock, documents: int, row: int) -> None:

@@ -1,4 +1,4 @@
-"""Keep a process that only prepares small and quick to begin."""
+"""Set-up of a process that only prepares: no torch, and freed memory goes back to the system."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # Of glibc's mallopt.
 _LARGE = 1 << 20
 
 
-def settle_in() -> None:
-    """Leave torch out and give memory back at once. Only for a process of our own, never for a caller's.
+def set_up_process() -> None:
+    """Set up a process of our own, never a caller's; call it before pyarrow, datasets and transformers.
 
-    Call it before pyarrow, datasets and transformers are imported. It imports none of them but a part of
-    transformers: the engine imports datasets while the encoder is loaded.
+    It imports only a part of transformers: the engine imports datasets while the encoder is loaded.
     """
-    _give_memory_back()
-    _leave_torch_out()
+    _return_memory()
+    _hide_torch()
 
 
-def _give_memory_back() -> None:
+def _return_memory() -> None:
     """Let what is large be mapped by itself, and unmapped when it is freed, instead of leaving holes.
 
     glibc learns to keep ever larger pieces, and Arrow keeps all: some 100 MB, or twice the longest document.
@@ -33,7 +32,7 @@ def _give_memory_back() -> None:
         mallopt(_M_ARENA_MAX, 2)
 
 
-def _leave_torch_out() -> None:
+def _hide_torch() -> None:
     """Let datasets and transformers find no torch, unless it is there already.
 
     They import it where they can, which takes seconds and 200 MB; reading and tokenizing text needs none of

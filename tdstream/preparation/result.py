@@ -1,4 +1,4 @@
-"""Say what a preparation has done, at its end and on the way."""
+"""Counts, result and progress bar of a preparation."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ class Counts:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Counts:
-        """Return what a JSON object says; its other keys are ignored.
-
-        Args:
-            content: The fields by their names.
-        """
+        """Return the counts in a JSON object; its other keys are ignored."""
         return cls(**{name: content[name] for name in _FIELDS})
 
 
@@ -57,23 +53,17 @@ _FIELDS = tuple(Counts.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """What there is to count of some documents that follow each other."""
+    """What is counted of consecutive documents."""
 
     ends: NDArray[np.int64]
-    """Where each ends among their tokens, behind its end-of-text token; shape [num_documents]."""
+    """Where each ends among their tokens, after its end-of-text token; shape [num_documents]."""
     sizes: NDArray[np.int64]
     """Bytes of each text in UTF-8, shape [num_documents]."""
     holding: NDArray[np.bool_]
     """Whether each holds the end-of-text token in its own text, shape [num_documents]."""
 
     def counted(self, first: int, stop: int, skipped: int = 0) -> Counts:
-        """Return the counts of documents first to stop - 1.
-
-        Args:
-            first: The first of them.
-            stop: The one behind the last of them.
-            skipped: Records that were left out among them.
-        """
+        """Return the counts of documents first to stop - 1, with the records skipped among them."""
         if first == stop:
             return Counts(skipped=skipped)
         begin = int(self.ends[first - 1]) if first else 0
@@ -87,32 +77,19 @@ class DocumentCounts:
         )
 
     def lengths(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Return how many tokens of their own documents first to stop - 1 have.
-
-        Args:
-            first: The first of them.
-            stop: The one behind the last of them.
-        """
+        """Return the lengths in tokens, without end-of-text, of documents first to stop - 1."""
         begin = int(self.ends[first - 1]) if first else 0
         return np.diff(self.ends[first:stop], prepend=begin) - 1
 
 
 def count(lengths: NDArray[np.int64]) -> dict[int, int]:
-    """Return how often each number occurs.
-
-    Args:
-        lengths: The numbers.
-    """
+    """Return number -> how often it occurs."""
     values, times = np.unique(lengths, return_counts=True)
     return dict(zip(values.tolist(), times.tolist(), strict=True))
 
 
 def median(lengths: Counter[int]) -> float:
-    """Return the median of counted numbers.
-
-    Args:
-        lengths: Number -> how often; at least one.
-    """
+    """Return the median of at least one number, given as number -> how often it occurs."""
     values = np.array(sorted(lengths))
     upto = np.cumsum([lengths[int(value)] for value in values])
     total = int(upto[-1])
@@ -127,32 +104,32 @@ class PrepareResult:
     output_path: Path
     counts: Counts
     meta: CorpusMeta | None
-    """The corpus; None where it is not there yet, because other tasks have to add their shares."""
+    """The corpus; None for a task whose share is not merged yet."""
     seconds: float
     """From the first record to the finished corpus, in all runs together."""
     lengths: Counter[int] = field(default_factory=Counter)
-    """Number of tokens of its own -> documents."""
+    """Length in tokens, without end-of-text -> documents."""
     val: Counts | None = None
-    """What was held out, into the corpus in ``output_path / "val"``; None if nothing was to be."""
+    """Counts of the held-out corpus in ``output_path / "val"``; None if nothing was held out."""
     was_complete: bool = False
-    """Whether there was nothing to do; only documents and tokens are counted then."""
+    """Whether an earlier run had completed it; only documents and tokens are counted then."""
 
 
 class Observer(Protocol):
-    """Somebody who wants to know how far a preparation is."""
+    """Receives the progress of a preparation."""
 
     def begin(self, total: int | None, done: Counts) -> None:
-        """Take note of the number of records to read, None where unknown, and of what earlier runs did."""
+        """Receive the number of records to read, None if unknown, and what earlier runs did."""
 
     def advance(self, num_records: int, counts: Counts) -> None:
-        """Take note of records that were read since the last call, and of all that was done."""
+        """Receive the number of records read since the last call, and the counts so far."""
 
     def end(self) -> None:
-        """Take note that the corpus is complete."""
+        """Receive that the corpus is complete."""
 
 
 class NoObserver:
-    """The observer of a preparation that is not watched."""
+    """An observer that ignores everything."""
 
     def begin(self, total: int | None, done: Counts) -> None:
         """Ignore it."""
@@ -179,12 +156,12 @@ class Bar:
         self.end()
 
     def end(self) -> None:
-        """Leave the bar as it is; what is printed next stands below it."""
+        """Close the bar; later output appears below it."""
         if self._bar is not None:
             self._bar.close()
 
     def begin(self, total: int | None, done: Counts) -> None:
-        """Show the bar, at the place where earlier runs have stopped."""
+        """Show the bar, starting where earlier runs stopped."""
         self._tokens_before = done.tokens
         self._bar = tqdm(
             total=total,

@@ -1,4 +1,9 @@
-"""Make blocks of tokens in several processes, in the order of the batches."""
+"""Blocks of tokens from several processes, in the order of the batches.
+
+Not a ProcessPoolExecutor: its workers outlive a parent that is killed, are stopped by the terminal's Ctrl-C
+in the middle of a batch, and import what the caller's main module imports, torch among it. A worker here is
+an interpreter of its own that ends when the other end of its connection closes, however that happens.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from typing import Any
 
 from tdstream.core.errors import TdstreamError, TokenizerError
 from tdstream.preparation.ledger import TokenBlock
-from tdstream.preparation.tokenizing import block_of, tokenize
+from tdstream.preparation.tokenizing import make_block, tokenize
 from tdstream.text.batches import TextBatch
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import choose_encoder
@@ -26,14 +31,10 @@ from tdstream.text.network import in_one_line
 from tdstream.text.read_ahead import Ahead
 from tdstream.text.tokenizer import fingerprint, load_tokenizer, unpacked
 
-# Encode batches for another process: its first message says how, the others are texts.
-#
-# The process ends when the one at the other end of the connection does, however that happens.
-
 PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from tdstream.preparation.process_setup import settle_in; "
-    "sys.argv[2:] == ['without_torch'] and settle_in(); "
+    "from tdstream.preparation.process_setup import set_up_process; "
+    "sys.argv[2:] == ['without_torch'] and set_up_process(); "
     "from tdstream.preparation.worker_pool import serve; serve(int(sys.argv[1]))"
 )
 """What a worker's interpreter runs; its arguments are a connection's descriptor and "without_torch" or ""."""
@@ -41,28 +42,24 @@ PROGRAM = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderSetup:
-    """How to encode."""
+    """What a worker needs to encode."""
 
     tokenizer: str
     """Name on the hub, or a local directory."""
     pickled: bytes = b""
-    """The tokenizer itself, where the caller has it in hand; then its name is of no use."""
+    """The tokenizer itself, where the caller gave one; its name is then not used."""
     tokenizer_fingerprint: str
-    """Which tokenizer that has to be."""
+    """Which tokenizer it has to be."""
     encoder: str
     """The encoder that was asked for."""
     eos_token_id: int
 
 
 def serve(descriptor: int) -> None:
-    """Answer every list of texts with its `Tokens`, until there are no more.
-
-    Args:
-        descriptor: Of the connection.
-    """
+    """Answer every list of texts with its tokens, until None arrives or the connection closes."""
     try:
         _serve(Connection(descriptor))
-    except (EOFError, OSError):  # Nobody is there any more.
+    except (EOFError, OSError):  # The parent has ended.
         os._exit(1)
 
 
@@ -78,7 +75,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
             answer: object = tokenize(encoder, texts, setup.eos_token_id)
         except TdstreamError as error:
             answer = error
-        except Exception as error:  # It raises whatever the tokenizer raises.
+        except Exception as error:  # A tokenizer may raise anything.
             answer = TdstreamError(f"The tokenizer failed: {in_one_line(error)}.")
         connection.send(answer)
 
@@ -91,42 +88,33 @@ def _encoder(setup: EncoderSetup) -> Encoder:
         )
     try:
         return choose_encoder(tokenizer, setup.encoder)
-    except TokenizerError:  # Another worker has just found out that it is not exact.
+    except TokenizerError:  # Another worker has just found that it is not exact.
         return choose_encoder(tokenizer, "hf")
 
 
-_IN_FLIGHT = 3  # Batches for each worker: one that it encodes, one that waits, one that is written.
+_IN_FLIGHT = 3  # Batches per worker: one being encoded, one waiting, one being written.
 
 
 class EncoderProcess:
-    """One process that encodes, and the connection to it."""
+    """A process that encodes, and the connection to it."""
 
     def __init__(self, setup: EncoderSetup) -> None:
-        """Start it.
-
-        Args:
-            setup: How to encode.
-        """
         ours, theirs = Pipe()
         self.connection: Connection[Any, Any] = ours
-        torch = "" if setup.pickled else "without_torch"  # A tokenizer of a caller's own class may need it.
+        torch = "" if setup.pickled else "without_torch"  # A class of the caller's may need torch.
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), torch],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C is for us; the worker ends when we do.
+                start_new_session=True,  # Ctrl-C is for the parent; the worker ends with it.
             )
-        with suppress(OSError):  # If it has ended already, the first answer says so.
+        with suppress(OSError):  # If it has ended already, `receive` says so.
             ours.send(setup)
 
     def receive(self) -> Any:
-        """Return its next answer.
-
-        Raises:
-            TdstreamError: If it failed, or has ended.
-        """
+        """Return the next answer; raise TdstreamError if the process failed or has ended."""
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
@@ -143,18 +131,14 @@ class EncoderProcess:
         return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
     def stop(self, *, at_once: bool) -> None:
-        """End it.
-
-        Args:
-            at_once: Whether what it is doing is not needed any more.
-        """
+        """End the process; `at_once` without waiting for what it is doing."""
         if at_once:
             self.process.kill()
         with suppress(OSError):
             self.connection.send(None)
 
     def join(self) -> None:
-        """Wait for its end, and close the connection."""
+        """Close the connection, and wait for the end of the process."""
         self.connection.close()
         try:
             self.process.wait(timeout=10)
@@ -164,22 +148,15 @@ class EncoderProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a worker: our modules, and one thread, because there is a worker per core."""
+    """Return the environment of a worker: this process's module path, and one thread per worker."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "PYTHONPATH": path, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class EncoderPool:
-    """Blocks from several processes, which take the batches in turn. Close it when done."""
+    """Blocks encoded by several processes, which take the batches in turn. Close it when done."""
 
     def __init__(self, batches: Iterator[TextBatch], setup: EncoderSetup, num_proc: int) -> None:
-        """Start the workers, and begin to read.
-
-        Args:
-            batches: The texts.
-            setup: How to encode.
-            num_proc: Number of workers.
-        """
         self._sent: queue.Queue[TextBatch | None] = queue.Queue(num_proc * _IN_FLIGHT)
         self._stopped = threading.Event()
         self._error: BaseException | None = None
@@ -215,10 +192,10 @@ class EncoderPool:
                 self._sent.put(replace(batch, texts=[]))
                 if self._stopped.is_set():
                     break
-                with suppress(OSError):  # It has ended; the answer that is missing says how.
+                with suppress(OSError):  # It has ended; `receive` says how.
                     next(turns).connection.send(batch.texts)
-                del batch  # It may be large, and the next one takes its time.
-        except BaseException as error:  # It is raised where the blocks are taken.
+                del batch  # It may be large; free it while waiting for the next.
+        except BaseException as error:  # Raised where the blocks are taken.
             self._error = error
         finally:
             self._sent.put(None)
@@ -227,7 +204,7 @@ class EncoderPool:
         number = 0
         while (batch := self._sent.get()) is not None:
             tokens = self._workers[number % len(self._workers)].receive()
-            yield block_of(batch, tokens)
+            yield make_block(batch, tokens)
             number += 1
         if self._error is not None:
             raise self._error
