@@ -93,8 +93,8 @@ class Ledger:
         first = int(block.documents.ends[0]) if len(block.rows) else 0
         if self._partial > first:
             raise CorpusError(
-                f"The document to continue has {first:,} tokens, but {self._partial:,} of it were written. The "
-                f"dataset has changed.",
+                f"The document to continue has {first:,} tokens, but {self._partial:,} of it were written. "
+                "The dataset has changed.",
                 _BEGIN_AGAIN,
             )
         return block.ids[self._partial :], block.documents.ends - self._partial
