@@ -223,7 +223,7 @@ def test_the_commands_say_where_a_mixture_stands(sources, tmp_path, capsys):
     assert [(row["source"], row["index"]) for row in told] == found[4]
     data = ["--data", str(sources["web"])]
     assert main(["locate", "--state", str(tmp_path / "checkpoint.pt"), "--step", "4", *data]) != 0
-    assert "mixture of several" in capsys.readouterr().err
+    assert "the state is of a mixture" in capsys.readouterr().err
 
 
 def test_the_statistics_are_the_log(sources):
