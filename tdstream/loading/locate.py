@@ -170,11 +170,9 @@ def locate_step(
     known = pipeline.shards() if shards is None else shards
     find: Callable[[str, int], Found]
     if "cut" in pipeline.reader:
-        if readers is None:
-            _refuse_without_readers(pipeline)
-        find = partial(_find_stretches, readers or {}, known)
+        find = partial(_find_stretches, _check_readers(pipeline, readers), known)
     elif pipeline.plan is not None and pipeline.plan.has_parts:
-        find = _find_nothing  # the state of a mixture does not tell where parts of sources begin
+        find = partial(_find_stretches, {}, known)  # a mixture's state does not tell where its parts begin
     else:
         find = partial(_find_window, pipeline.reader, known)
     first_row = 0 if rank is None else rank * span.batch_size
@@ -200,10 +198,6 @@ def _list_positions(span: RunSpan, rank: int | None) -> Ints:
 
 Found = tuple[int, tuple[Piece, ...]]
 """A sample's first token, -1 if unknown, and its pieces."""
-
-
-def _find_nothing(_name: str, _index: int) -> Found:
-    return -1, ()
 
 
 def _find_window(reader: dict[str, Any], shards: Mapping[str, Shards], name: str, index: int) -> Found:
@@ -243,7 +237,11 @@ def _cut_at_shards(shards: Shards | None, first: int, tokens: int) -> tuple[Piec
     return tuple(pieces)
 
 
-def _refuse_without_readers(pipeline: SavedPipeline) -> None:
+def _check_readers(
+    pipeline: SavedPipeline, readers: Mapping[str, ReaderNode] | None
+) -> Mapping[str, ReaderNode]:
+    if readers is not None:
+        return readers
     can_be_named = pipeline.plan is None and "first_document" not in pipeline.reader  # on the command line
     ask = "Name the corpus with --data, or ask" if can_be_named else "Ask"
     raise ConfigError(

@@ -59,7 +59,7 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
     epoch, position = state.get("epoch"), state.get("position")
     if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
         raise StateError(
-            f"the state's place is none: epoch={epoch!r}, position={position!r}; expected two integers of at "
+            f"the state holds no place: epoch={epoch!r}, position={position!r}; expected two integers of at "
             f"least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
         )
     return int(state["epoch"]), int(state["position"]), nodes
@@ -122,7 +122,7 @@ def _check_spans(step: int, done: int, spans: list[RunSpan]) -> None:
     steps = [span.step for span in spans]
     numbers = [step, done, *(number for span in spans for number in span)]
     if min(numbers) < 0 or any(span.global_batch < 1 for span in spans):
-        raise ValueError("a negative number, or a global batch of none")
+        raise ValueError("a negative number, or an empty global batch")
     if max(numbers) > LARGEST:
         raise ValueError("a number above 2^62")
     if sorted(set(steps)) != steps or (steps and steps[-1] > step):
@@ -136,8 +136,7 @@ def _refuse_invalid() -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError(
-            f"the state's splitter part does not fit, or was cut or changed "
-            f"({type(error).__name__}: {error})."
+            f"the state's splitter part is invalid, or was cut or changed ({type(error).__name__}: {error})."
         ) from None
 
 

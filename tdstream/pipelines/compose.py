@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import DTypeLike
 
@@ -38,19 +38,20 @@ SHUFFLED_DOCUMENTS = 10_000
 """Documents of a live stream's shuffle buffer with shuffle=True and no shuffle_buffer."""
 
 Source = ShardSource | TextTokens
-IndexedNodes = tuple[Source, ReaderNode, EpochPermutation]
+SourceT = TypeVar("SourceT", bound=Source)
+IndexedNodes = tuple[SourceT, ReaderNode, EpochPermutation]
 """From left to right; a splitter reads the last one."""
 
 
 def compose_corpus(
     source: str | Path | View, spec: SampleSpec, *, dtype: DTypeLike | None = None
-) -> IndexedNodes:
+) -> IndexedNodes[ShardSource]:
     """Return the nodes of a corpus directory, or of a part of one."""
     view, directory = (source, source.directory) if isinstance(source, View) else (None, source)
     return compose_nodes(ShardSource(directory, dtype=dtype), spec, view)
 
 
-def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) -> IndexedNodes:
+def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) -> IndexedNodes[TextTokens]:
     """Return the nodes of a list or a dataset, all of which is tokenized here; with a bar unless quiet."""
     tokenize = _make_tokenize(text, spec)
     if is_dataset(source, "Dataset") and source.format["type"] != "custom":  # a transform changes texts
@@ -59,7 +60,7 @@ def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) ->
     return compose_nodes(TextTokens(texts, tokenize, quiet=quiet), spec)
 
 
-def compose_nodes(source: Source, spec: SampleSpec, view: View | None = None) -> IndexedNodes:
+def compose_nodes(source: SourceT, spec: SampleSpec, view: View | None = None) -> IndexedNodes[SourceT]:
     """Return a source, the reader that cuts samples from its tokens, and their order."""
     reader = _make_reader(source, spec, view if view is not None and view.by == "documents" else None)
     by_samples = view if view is not None and view.by == "samples" else None

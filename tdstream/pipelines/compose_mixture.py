@@ -21,7 +21,7 @@ from tdstream.nodes.mixture_node import MixtureNode, Part, PlainRows
 from tdstream.nodes.rows import RowEnds
 from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
-from tdstream.pipelines.compose import compose_nodes
+from tdstream.pipelines.compose import compose_corpus
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
@@ -44,24 +44,29 @@ def compose_mixture(
     source_id: bool = False,
 ) -> MixtureNode:
     """Return a mixture's node; with source_id its rows say which source they are of."""
-    views, sources = _open_sources(mixture, dtype)
-    _check_tokenizers(sources, strict=strict)
-    composed = {name: compose_nodes(source, spec, views[name]) for name, source in sources.items()}
-    readers = {name: nodes[1] for name, nodes in composed.items()}
-    orders = [nodes[2] for nodes in composed.values()]
+    for name, source in mixture.sources.items():
+        if not is_path(source) and not isinstance(source, View):
+            raise ConfigError(
+                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
+                f"{type(source).__name__}. Prepare text first: tdstream prepare makes a corpus of it."
+            )
+    composed = {name: compose_corpus(source, spec, dtype=dtype) for name, source in mixture.sources.items()}
+    _check_tokenizers({name: source for name, (source, _, _) in composed.items()}, strict=strict)
     parts = [
         Part(
             name=name,
-            source=sources[name],
-            ordered=nodes[2],
-            dtype=sources[name].dtype,
-            fingerprint=_fingerprint(nodes[:2]),
-            find_ends=_find_ends(readers[name]),
+            source=source,
+            ordered=order,
+            dtype=source.dtype,
+            fingerprint=_fingerprint([source, reader]),
+            find_ends=_find_ends(reader),
             max_epochs=mixture.max_epochs.get(name, 0),
         )
-        for name, nodes in composed.items()
+        for name, (source, reader, order) in composed.items()
     ]
-    order, identities = orders[0].state_dict(), [reader.state_dict() for reader in readers.values()]
+    readers = [reader for _, reader, _ in composed.values()]
+    orders = [order for _, _, order in composed.values()]
+    order, identities = orders[0].state_dict(), [reader.state_dict() for reader in readers]
     return MixtureNode(
         parts,
         stages=mixture.stages({part.name: len(part.ordered) for part in parts}),
@@ -74,23 +79,8 @@ def compose_mixture(
         source_id=source_id,
         has_parts=any("first_token" in reader or "first_sample" in reader for reader in identities),
         orders=_join_orders(orders),
-        plain=_join_plain_rows(list(readers.values())),
+        plain=_join_plain_rows(readers),
     )
-
-
-def _open_sources(
-    mixture: Mixture, dtype: DTypeLike | None
-) -> tuple[dict[str, View | None], dict[str, ShardSource]]:
-    """Return the views and the corpora of a mixture's sources, by name."""
-    for name, source in mixture.sources.items():
-        if not is_path(source) and not isinstance(source, View):
-            raise ConfigError(
-                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
-                f"{type(source).__name__}. Prepare text first: tdstream prepare makes a corpus of it."
-            )
-    views = {n: source if isinstance(source, View) else None for n, source in mixture.sources.items()}
-    directories = {n: view.directory if view else mixture.sources[n] for n, view in views.items()}
-    return views, {name: ShardSource(directory, dtype=dtype) for name, directory in directories.items()}
 
 
 def _check_tokenizers(sources: dict[str, ShardSource], *, strict: bool) -> None:

@@ -172,7 +172,7 @@ def test_numbers_beyond_64_bits_are_refused_at_once(corpus):
     for refused in (lambda: loader.set_epoch(2**63), lambda: loader.skip(10**30)):
         with pytest.raises(ConfigError, match=r"must be at most 2\^62"):
             refused()
-    with pytest.raises(StateError, match="the state's place is none"):
+    with pytest.raises(StateError, match="the state holds no place"):
         loader.load_state_dict({**loader.state_dict(), "epoch": 2**64})
     assert (loader.epoch, loader.position) == (0, 4)
 
@@ -197,7 +197,7 @@ def test_a_changed_history_is_refused(corpus, changes):
     next(iterator)
     state = loader.state_dict()
     state["nodes"]["splitter"].update(changes)
-    with pytest.raises(StateError, match="splitter part does not fit, or was cut or changed"):
+    with pytest.raises(StateError, match="splitter part is invalid, or was cut or changed"):
         loader.load_state_dict(state)
     assert samples([next(iterator)]) == [[4, 5, 6, 7]]
 
