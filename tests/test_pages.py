@@ -56,7 +56,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import PreTrainedTokenizerFast
 
     directory = tmp_path_factory.mktemp("prepared")
-    texts = [path.read_text(encoding="utf-8")[:4000] for path in sorted(PACKAGE.rglob("*.py"))]
+    texts = [path.read_text(encoding="utf-8")[:1500] for path in sorted(PACKAGE.rglob("*.py"))]
     files = {"texts.jsonl": texts[:40], "code.jsonl": texts[40:60], "more.jsonl": ["one more"]}
     for name, content in files.items():
         (directory / name).write_text("".join(json.dumps({"text": text}) + "\n" for text in content))
