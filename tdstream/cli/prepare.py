@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif asked.tasks.task is not None and result.meta is None:
             print(f"When all have ended: tdstream merge {options.output.output_path}", file=sys.stderr)
     except KeyboardInterrupt:
-        kept = describe_kept(options)
+        kept = describe_kept(options.output, options.tasks.task)
         safe = f"{kept} are safe: start again with --resume to continue after them."
         print(f"Interrupted. {safe if kept else 'No unfinished corpus was left behind.'}", file=sys.stderr)
         return 128 + signal.SIGINT

@@ -24,7 +24,7 @@ from tdstream.preparation.identity import (
     with_base,
 )
 from tdstream.preparation.ledger import Ledger, TokenBlock
-from tdstream.preparation.options import PrepareOptions, check_place
+from tdstream.preparation.options import OutputOptions, PrepareOptions, check_place
 from tdstream.preparation.result import Counts, NoObserver, Observer, PrepareResult
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
@@ -40,143 +40,159 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
-    """Read a dataset, tokenize it and write it as a corpus; `observer` is told about the progress.
+    """Read a dataset, tokenize it and write it as a corpus; `observer` receives the progress.
 
     Raises:
         TdstreamError: If that is not possible. An older corpus in the output directory is then unchanged, and
             the shards that were complete are kept for a start with `resume`.
     """
-    check_place(options.output, options.tasks)
-    base = check_base(options.output.output_path) if options.output.append else None
-    options = match_index(options, base)
-    tokenizer = get_tokenizer(options.text)
-    plan = plan_corpus(options, tokenizer)
-    if base is not None:
-        check_like_base(options.output.output_path, base, plan)
-    complete = find_complete(options, plan)
-    if complete is not None:
-        return complete
-    try:
-        with choosing(tokenizer, options.text.encoder) as chosen, _opened(options) as source:
-            return _prepare(options, plan, base, chosen, source, observer or NoObserver())
-    except TdstreamError as error:
-        kept = describe_kept(options)
-        if kept:
-            error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
-        raise
+    return Preparation(options, observer or NoObserver()).run()
 
 
-def describe_kept(options: PrepareOptions) -> str:
+def describe_kept(output: OutputOptions, task: int | None) -> str:
     """Return the documents and tokens that a later start can continue after, in words; empty if none."""
     try:
-        record = read_unfinished(options.output.output_path, options.tasks.task)
+        record = read_unfinished(output.output_path, task)
     except TdstreamError:
         return ""
     return "" if record is None else f"{record.num_documents:,} documents, {record.num_tokens:,} tokens"
 
 
-def _opened(options: PrepareOptions) -> TextSource:
-    # Importing datasets takes a second, in which the encoder is loaded.
-    from tdstream.text.open import open_text  # noqa: PLC0415
+class Preparation:
+    """One run of a preparation."""
 
-    return open_text(options.text, options.tasks.share)
+    def __init__(self, options: PrepareOptions, observer: Observer) -> None:
+        self._observer = observer
+        check_place(options.output, options.tasks)
+        self._base = check_base(options.output.output_path) if options.output.append else None
+        self._options = match_index(options, self._base)
 
+    def run(self) -> PrepareResult:
+        """Do what is left to do, and return what was done over all runs."""
+        options, base = self._options, self._base
+        tokenizer = get_tokenizer(options.text)
+        plan = plan_corpus(options, tokenizer)
+        if base is not None:
+            check_like_base(options.output.output_path, base, plan)
+        complete = find_complete(options, plan)
+        if complete is not None:
+            return complete
+        try:
+            with choosing(tokenizer, options.text.encoder) as chosen, self._open() as source:
+                identity = make_identity(options, plan, source.facts)
+                before = find_appended(options, base, identity)
+                return before or self._prepare(plan, identity, chosen, source)
+        except TdstreamError as error:
+            kept = describe_kept(options.output, options.tasks.task)
+            if kept:
+                error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
+            raise
 
-def _prepare(
-    options: PrepareOptions,
-    plan: CorpusMeta,
-    base: CorpusMeta | None,
-    chosen: Chosen,
-    source: TextSource,
-    observer: Observer,
-) -> PrepareResult:
-    output, tasks = options.output, options.tasks
-    holdout = choose_held_out(options.holdout, source)
-    identity = make_identity(options, plan, source.facts)
-    before = find_appended(options, base, identity)
-    if before is not None:
-        return before
-    begun = output.resume and read_unfinished(output.output_path, tasks.task) is not None
-    # Nothing is written before there is a first record, unless there may be none.
-    batches = source.batches() if begun or tasks.task is not None else _with_a_first_one(source)
-    encoder = chosen()
-    plan = replace(plan, encoder=encoder.name, made_from=summarize_identity(identity))
-    writer = CorpusWriter(
-        output.output_path,
-        plan,
-        overwrite=output.overwrite,
-        resume=output.resume,
-        identity=with_base(identity, base),
-        task=tasks.task,
-        base=base,
-    )
-    with writer:
-        ledger = Ledger.of(writer.entries, source.begin)
-        held_out = HeldOut(holdout, writer)
-        if writer.entries:
-            source.go_to(ledger.place, ledger.counts.records + held_out.counts.documents)
-        _check_skipping(options, ledger.counts)
-        observer.begin(source.total, ledger.counts + held_out.counts)
-        if not writer.is_done:
-            with closing(_blocks(batches, encoder, plan, options)) as blocks:
-                _write(blocks, writer, ledger, held_out, observer)
-        meta = _finish(options, writer, ledger, held_out, short_hash(identity))
-    observer.end()
-    _warn_about(ledger.counts)
-    return PrepareResult(
-        output_path=output.output_path,
-        counts=ledger.counts,
-        meta=meta,
-        seconds=ledger.counts.seconds,
-        lengths=ledger.lengths,
-        val=None if holdout is None else held_out.counts,
-    )
+    def _open(self) -> TextSource:
+        # Importing datasets takes a second, in which the encoder is loaded.
+        from tdstream.text.open import open_text  # noqa: PLC0415
 
+        return open_text(self._options.text, self._options.tasks.share)
 
-def _with_a_first_one(source: TextSource) -> Iterator[TextBatch]:
-    """Return the batches of a source; raise, before anything is written, if there is none."""
-    batches = source.batches()
-    first = next(batches, None)
-    if first is None:
-        raise _no_document(source.name, 0)
-    return chain([first], batches)
-
-
-def _check_skipping(options: PrepareOptions, counts: Counts) -> None:
-    if counts.skipped and not options.text.skip_bad:
-        raise ConfigError(
-            f"The unfinished preparation in {options.output.output_path} skipped {counts.skipped:,} bad "
-            f"records, but skip_bad is off now.",
-            "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
+    def _prepare(
+        self, plan: CorpusMeta, identity: dict[str, Any], chosen: Chosen, source: TextSource
+    ) -> PrepareResult:
+        holdout = choose_held_out(self._options.holdout, source)
+        # Nothing is written before there is a first record, unless there may be none.
+        may_be_empty = self._is_begun() or self._options.tasks.task is not None
+        batches = source.batches() if may_be_empty else _with_a_first_one(source)
+        encoder = chosen()
+        plan = replace(plan, encoder=encoder.name, made_from=summarize_identity(identity))
+        with self._writer(plan, identity) as writer:
+            ledger = Ledger.of(writer.entries, source.begin)
+            held_out = HeldOut(holdout, writer)
+            if writer.entries:
+                source.go_to(ledger.place, ledger.counts.records + held_out.counts.documents)
+            self._check_skipping(ledger.counts)
+            self._observer.begin(source.total, ledger.counts + held_out.counts)
+            if not writer.is_done:
+                with closing(self._blocks(batches, encoder, plan)) as blocks:
+                    self._write(blocks, writer, ledger, held_out)
+            meta = self._finish(writer, ledger, held_out, short_hash(identity))
+        self._observer.end()
+        _warn_about(ledger.counts)
+        return PrepareResult(
+            output_path=self._options.output.output_path,
+            counts=ledger.counts,
+            meta=meta,
+            seconds=ledger.counts.seconds,
+            lengths=ledger.lengths,
+            val=None if holdout is None else held_out.counts,
         )
 
+    def _is_begun(self) -> bool:
+        output, task = self._options.output, self._options.tasks.task
+        return output.resume and read_unfinished(output.output_path, task) is not None
 
-def _blocks(
-    batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta, options: PrepareOptions
-) -> Overlapped | EncoderPool:
-    text, eos_token_id = options.text, plan.eos_token_id or 0
-    if text.num_proc == 1:
-        return Overlapped(batches, encoder, eos_token_id)
-    setup = EncoderSetup(
-        tokenizer=text.tokenizer,
-        pickled=b"" if text.given_tokenizer is None else packed(text.given_tokenizer),
-        tokenizer_fingerprint=plan.tokenizer_fingerprint,
-        encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
-        eos_token_id=eos_token_id,
-    )
-    return EncoderPool(batches, setup, text.num_proc)
+    def _writer(self, plan: CorpusMeta, identity: dict[str, Any]) -> CorpusWriter:
+        output = self._options.output
+        return CorpusWriter(
+            output.output_path,
+            plan,
+            overwrite=output.overwrite,
+            resume=output.resume,
+            identity=with_base(identity, self._base),
+            task=self._options.tasks.task,
+            base=self._base,
+        )
+
+    def _check_skipping(self, counts: Counts) -> None:
+        if counts.skipped and not self._options.text.skip_bad:
+            raise ConfigError(
+                f"The unfinished preparation in {self._options.output.output_path} skipped "
+                f"{counts.skipped:,} bad records, but skip_bad is off now.",
+                "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
+            )
+
+    def _blocks(
+        self, batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta
+    ) -> Overlapped | EncoderPool:
+        text, eos_token_id = self._options.text, plan.eos_token_id or 0
+        if text.num_proc == 1:
+            return Overlapped(batches, encoder, eos_token_id)
+        setup = EncoderSetup(
+            tokenizer=text.tokenizer,
+            pickled=b"" if text.given_tokenizer is None else packed(text.given_tokenizer),
+            tokenizer_fingerprint=plan.tokenizer_fingerprint,
+            encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
+            eos_token_id=eos_token_id,
+        )
+        return EncoderPool(batches, setup, text.num_proc)
+
+    def _write(
+        self, blocks: Iterable[TokenBlock], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut
+    ) -> None:
+        for block in blocks:
+            write_block(block, writer, ledger, held_out)
+            self._observer.advance(block.num_records, ledger.counts + held_out.counts)
+            del block  # It may be large; free it while waiting for the next.
+
+    def _finish(
+        self, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, source_hash: str
+    ) -> CorpusMeta | None:
+        def note() -> dict[str, Any]:
+            return {**ledger.last_note(), **held_out.last_note()}
+
+        if self._options.tasks.task is not None:
+            writer.finish_task(note)
+            return None
+        if ledger.counts.documents == 0 and held_out.counts.documents:
+            raise ConfigError(
+                f"All {held_out.counts.documents:,} documents were held out, and some have to stay. Hold out "
+                f"fewer."
+            )
+        if ledger.counts.documents == 0:
+            raise _no_document(self._options.text.dataset, ledger.counts.skipped)
+        return writer.finish(num_documents=ledger.counts.documents, note=note(), source=source_hash)
 
 
-def _write(
-    blocks: Iterable[TokenBlock], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, observer: Observer
-) -> None:
-    for block in blocks:
-        _write_block(block, writer, ledger, held_out)
-        observer.advance(block.num_records, ledger.counts + held_out.counts)
-        del block  # It may be large, and the next one takes its time.
-
-
-def _write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
+def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
+    """Write the documents of a block that stay, and those that are held out."""
     kept, others = held_out.split(block)
 
     def note(num_written: int) -> dict[str, Any]:
@@ -189,23 +205,13 @@ def _write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_o
     held_out.end(others)
 
 
-def _finish(
-    options: PrepareOptions, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, source_hash: str
-) -> CorpusMeta | None:
-    def note() -> dict[str, Any]:
-        return {**ledger.last_note(), **held_out.last_note()}
-
-    if options.tasks.task is not None:
-        writer.finish_task(note)
-        return None
-    if ledger.counts.documents == 0 and held_out.counts.documents:
-        raise ConfigError(
-            f"All {held_out.counts.documents:,} documents were held out, and some have to stay. Hold out "
-            f"fewer."
-        )
-    if ledger.counts.documents == 0:
-        raise _no_document(options.text.dataset, ledger.counts.skipped)
-    return writer.finish(num_documents=ledger.counts.documents, note=note(), source=source_hash)
+def _with_a_first_one(source: TextSource) -> Iterator[TextBatch]:
+    """Return the batches of a source; raise, before anything is written, if there is none."""
+    batches = source.batches()
+    first = next(batches, None)
+    if first is None:
+        raise _no_document(source.name, 0)
+    return chain([first], batches)
 
 
 def _no_document(dataset: str, skipped: int) -> SourceError:

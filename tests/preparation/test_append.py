@@ -58,7 +58,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def stopped(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that begins a preparation and stops it when two of its chunks are safe."""
-    real = engine._write_block
+    real = engine.write_block
 
     def run(*given: Any, **named: Any) -> None:
         def stopping(*arguments: Any) -> None:
@@ -67,7 +67,7 @@ def stopped(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "_write_block", stopping)
+            patch.setattr(engine, "write_block", stopping)
             with pytest.raises(KeyboardInterrupt):
                 prepare(*given, **named)
 

@@ -248,7 +248,7 @@ class TestHistory:
         """Runs that are interrupted again and again, at chunks of both corpora, arrive at the same files."""
         named = {"val_fraction": 0.4, "tokens_per_chunk": 70, "batch_size": 3, "max_samples": 110}
         whole = prepare("whole", **named)
-        real, stops = engine._write_block, 0
+        real, stops = engine.write_block, 0
 
         def stopping(*arguments: Any) -> None:
             begun = len(arguments[1].entries)
@@ -258,7 +258,7 @@ class TestHistory:
 
         for _ in range(100):
             with monkeypatch.context() as patch:
-                patch.setattr(engine, "_write_block", stopping)
+                patch.setattr(engine, "write_block", stopping)
                 try:
                     result = prepare(resume=True, **named)
                     break
@@ -305,7 +305,7 @@ class TestHistory:
 
 def _stopped(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop a preparation that holds out a quarter when more than three chunks are safe."""
-    real = engine._write_block
+    real = engine.write_block
 
     def stopping(*arguments: Any) -> None:
         real(*arguments)
@@ -313,7 +313,7 @@ def _stopped(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_write_block", stopping)
+        patch.setattr(engine, "write_block", stopping)
         with pytest.raises(KeyboardInterrupt):
             prepare(val_fraction=0.25)
 

@@ -148,7 +148,7 @@ class TestResume:
     ) -> None:
         """With resume a finished task reads nothing, and a lost one goes on behind its chunks."""
         prepare(task=0, num_tasks=2)
-        real = engine._write_block
+        real = engine.write_block
 
         def dying(*arguments: Any) -> None:
             real(*arguments)
@@ -156,7 +156,7 @@ class TestResume:
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "_write_block", dying)
+            patch.setattr(engine, "write_block", dying)
             with pytest.raises(KeyboardInterrupt):
                 prepare(task=1, num_tasks=2)
         with pytest.raises(
@@ -169,7 +169,7 @@ class TestResume:
             prepare(task=1, num_tasks=2)
 
         blocks: list[int] = []
-        monkeypatch.setattr(engine, "_write_block", lambda *given: (blocks.append(1), real(*given)))
+        monkeypatch.setattr(engine, "write_block", lambda *given: (blocks.append(1), real(*given)))
         assert prepare(task=0, num_tasks=2, resume=True).counts.documents > 0
         assert blocks == []
         prepare(task=1, num_tasks=2, resume=True)

@@ -59,7 +59,7 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def stopped(tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that begins a preparation and stops it when three chunks are safe."""
-    real = engine._write_block
+    real = engine.write_block
 
     def run(**named: Any) -> None:
         def stopping(*arguments: Any) -> None:
@@ -68,7 +68,7 @@ def stopped(tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "_write_block", stopping)
+            patch.setattr(engine, "write_block", stopping)
             with pytest.raises(KeyboardInterrupt):
                 prepare(**named)
 
