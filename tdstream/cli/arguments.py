@@ -1,4 +1,4 @@
-"""Arguments, tokenizer loading and progress bar shared by several commands."""
+"""Arguments, flags from dataclasses, tokenizer loading and progress bar, shared by several commands."""
 
 from __future__ import annotations
 

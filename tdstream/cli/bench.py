@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.arguments import whole_number
+from tdstream.cli.arguments import add_options, read_options, whole_number
 from tdstream.core.errors import ConfigError
+from tdstream.core.options import option
 from tdstream.nodes.shard_source import ShardSource
 
 if TYPE_CHECKING:
     from tdstream.loading.loader import Loader
 
-_SETTINGS = ("seq_len", "batch_size", "workers", "seconds", "shuffle", "cold", "dtype")
 _COLUMNS = ("workers", "warm tok/s", "cold tok/s", "start-up", "resume")
 
 
@@ -29,20 +29,15 @@ class BenchOptions:
 
     source: Path
     """The corpus directory."""
-    seq_len: int = 2048
-    """T, tokens of a sample's input."""
-    batch_size: int = 8
-    """B, samples per batch."""
+    seq_len: int = option(2048, "tokens per sample")
+    batch_size: int = option(8, "samples per batch")
     workers: tuple[int, ...] = (0, 1, 2, 4)
     """Numbers of worker processes to try."""
-    seconds: float = 3.0
-    """Duration of each measurement."""
+    seconds: float = option(3.0, "duration of each measurement")
     shuffle: bool = True
     """Whether samples are read in a shuffled order."""
-    cold: bool = False
-    """Whether to measure reads from the disk, too: the corpus is dropped from the page cache."""
-    dtype: str | None = None
-    """The storage type, if the corpus has no meta.json."""
+    cold: bool = option(False, "also measure reads from the disk; drops the corpus from the page cache")
+    dtype: str | None = option(None, "uint16 or uint32, if the corpus has no meta.json")
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values that cannot be measured."""
@@ -82,29 +77,14 @@ def add_parser(commands: Any) -> None:
         help="measure how fast a corpus is read on this machine",
         description="Measure how fast batches of a corpus are read on this machine. Reports up to which "
         "training speed the loader is no bottleneck, and whether workers help.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("directory", type=Path, help="the corpus directory")
-    parser.add_argument(
-        "--seq_len", type=whole_number, default=2048, help="tokens per sample (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batch_size", type=whole_number, default=8, help="samples per batch (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--workers", type=_numbers, default="0,1,2,4", help="worker processes to try (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="duration of each measurement (default: %(default)s)"
-    )
+    parser.add_argument("--workers", type=_numbers, default="0,1,2,4", help="worker processes to try")
     parser.add_argument(
         "--shuffle", action=argparse.BooleanOptionalAction, default=True, help="read in a shuffled order"
     )
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="also measure reads from the disk; drops the corpus from the page cache",
-    )
-    parser.add_argument("--dtype", help="uint16 or uint32, if the corpus has no meta.json")
+    add_options(parser, BenchOptions)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -115,8 +95,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print the figures and what they mean; return 0."""
-    settings = {name: getattr(arguments, name) for name in _SETTINGS}
-    options = BenchOptions(source=arguments.directory, **settings)
+    options = BenchOptions(
+        source=arguments.directory,
+        workers=arguments.workers,
+        shuffle=arguments.shuffle,
+        **read_options(arguments, BenchOptions),
+    )
     if arguments.json:
         results = list(measure(options))
         print(json.dumps(_to_json(options, results), indent=2))

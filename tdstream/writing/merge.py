@@ -107,7 +107,10 @@ def _merge(output: Path, journals: list[JournalContent]) -> MergedCorpus:
     tasks = [task_directory(output, task) for task in range(len(journals))]
     entries = _rename_shards(tasks, [journal.entries for journal in journals], staging)
     if not entries:
-        raise CorpusError(f"The tasks in {output} have written no token; a corpus holds at least one.")
+        raise CorpusError(
+            f"The tasks in {output} have written no token; a corpus holds at least one. Check that the "
+            f"source holds text."
+        )
     meta = complete_meta(plan, entries, sum(journal.num_documents for journal in journals))
     with_tails = [[*journal.entries, *journal.tail] for journal in journals]
     val = None

@@ -134,7 +134,9 @@ class CorpusWriter:
         self._close(note or {})
         entries = self._writer.entries
         if not entries:
-            raise CorpusError("No token was written; a corpus holds at least one.")
+            raise CorpusError(
+                "No token was written; a corpus holds at least one. Check that the source holds text."
+            )
         if self._base is None:
             meta = complete_meta(self._plan, entries, num_documents)
         else:
