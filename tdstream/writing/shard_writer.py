@@ -195,9 +195,11 @@ class OpenShard:
             file.leave()
 
     def abandon(self) -> None:
-        """Remove both files."""
+        """Close both files, then remove them."""
         for file in self._files:
-            file.abandon()
+            file.leave()
+        for file in self._files:
+            file.remove()
 
 
 class OpenFile:
@@ -258,11 +260,10 @@ class OpenFile:
 
     def leave(self) -> None:
         """Close the file under its temporary name."""
-        self._file.close()
-
-    def abandon(self) -> None:
-        """Close and remove the file."""
         with suppress(OSError):
             self._file.close()
+
+    def remove(self) -> None:
+        """Remove the file under its temporary name."""
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
