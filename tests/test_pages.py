@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from test_layers import FLOORS
 
 import tdstream
@@ -47,6 +48,15 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def prose(page: Path) -> str:
     """Return a page without its code blocks."""
     return BLOCK.sub("", TEXTS[page])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: several that wait for each other on busy cores take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
