@@ -27,11 +27,18 @@ def short_dir() -> Iterator[Path]:
         yield Path(name)
 
 
+def python_path() -> str:
+    """Return where forked trainers look for the modules beside their script."""
+    return os.pathsep.join([str(DEMO.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def test_a_killed_job_goes_on_exactly(short_dir):
     """After a SIGKILL of torchrun and its trainers every batch and every loss is as if nothing had been."""
     flags = ["--kills", "1", "--epochs", "2", "--text_mb", "0.08", "--workers", "1"]
     flags += ["--seed", "46"]  # kills late enough for a checkpoint to be there
-    environment = {**os.environ, "TMPDIR": str(short_dir)}
+    # Defaults of torchrun's flags: its trainers are forked, and so need not import torch each.
+    forking = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "PYTHONPATH": python_path()}
+    environment = {**os.environ, "TMPDIR": str(short_dir), **forking}
     command = [sys.executable, str(DEMO), *flags]
 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
