@@ -16,9 +16,9 @@ from helpers_corpus import write_corpus
 from helpers_text import train_tokenizer
 
 LONG_FILES = [
-    "test_pages", "test_resume_demo", "test_train", "test_resume_points", "test_kills", "test_loader_torchrun",
-    "test_loader_points", "test_loader_matrix", "test_stream_ranks", "test_resume_ranks", "test_resume_kills",
-    "test_resume_matrix", "test_encoder_fast", "test_resume",
+    "test_pages", "test_resume_demo", "test_train", "test_resume_points", "test_kills", "test_loader_points",
+    "test_loader_matrix", "test_loader_torchrun", "test_stream_ranks", "test_resume_ranks",
+    "test_resume_kills", "test_resume_matrix", "test_encoder_fast", "test_resume",
 ]  # fmt: skip
 
 
