@@ -79,6 +79,7 @@ class MixtureNode(ReadByPlanning):
         self.shared, self._orders, self._plain = shared, orders, plain
         self._own = MixturePlan(tuple(entries), tuple(stages), stop, seed, has_parts)
         self._dtype = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
+        self._finds_ends = all(part.find_ends is not None for part in parts)
         self.follow(self._own)
 
     def __repr__(self) -> str:
@@ -194,14 +195,12 @@ class MixtureNode(ReadByPlanning):
     def _plan_plain(self, indices: Ints, bounds: Sequence[int]) -> _PlainPlan:
         plain: Any = self._plain
         starts = indices * plain.stride + self._shifts[self._sources(indices)]
-        ends = None
-        if all(part.find_ends for part in self.parts.values()):
-            found = [
-                (part.find_ends(own), group)
-                for part, group, own in self._by_part(indices)
-                if part.find_ends is not None
-            ]
-            ends = EndsPlan(_join_ends(*zip(*found, strict=True)), plain.seq_len, bounds)
+        found, groups = list[RowEnds](), list[Ints]()
+        for part, group, own in self._by_part(indices) if self._finds_ends else ():
+            if part.find_ends is not None:
+                found.append(part.find_ends(own))
+                groups.append(group)
+        ends = EndsPlan(_join_ends(found, _invert(groups)), plain.seq_len, bounds) if found else None
         return _PlainPlan(plain, starts, ends, bounds)
 
     def _plan_parts(self, indices: Ints, bounds: Sequence[int]) -> _PartsPlan:
@@ -280,9 +279,9 @@ def _join(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> So
             for field in ("lengths", "overlaps", "stops")
         )
         ends = [part.ends for part in marked if part.ends is not None]
-        return MarkedRows(together, lengths, overlaps, stops, _join_ends(ends, groups) if ends else None)
+        return MarkedRows(together, lengths, overlaps, stops, _join_ends(ends, order) if ends else None)
     ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
-    return DocumentRows(together, _join_ends(ends, groups)) if ends else together
+    return DocumentRows(together, _join_ends(ends, order)) if ends else together
 
 
 def _tokens(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> Tokens:
@@ -301,9 +300,8 @@ def _invert(groups: Sequence[Ints]) -> Ints:
     return order
 
 
-def _join_ends(parts: Sequence[RowEnds], groups: Sequence[Ints]) -> RowEnds:
-    """Return where documents end in the rows of several parts, as `joined`."""
-    order = _invert(groups)
+def _join_ends(parts: Sequence[RowEnds], order: Ints) -> RowEnds:
+    """Return the ends in rows of several parts; row i is row order[i] of the concatenated parts."""
     counts, places = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
     )
