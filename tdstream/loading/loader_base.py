@@ -107,7 +107,7 @@ class LoaderIterator(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         """Return the next batch."""
-        if self._is_stale:
+        if self._number != self._loader._newest_iterator:
             raise StaleIteratorError(
                 "stale iterator: since it was made, another one was made, a state was loaded, or it failed. "
                 "Continuing would mix two positions; make a new one with iter(loader)."
@@ -115,7 +115,10 @@ class LoaderIterator(Iterator[Batch]):
         if self._over:
             raise StopIteration
         try:
-            batch = self._take()
+            if not self._begun:
+                self._loader._begin_pass()
+                self._begun = True
+            batch = self._loader._take()
         except (ConnectionError, EOFError) as error:  # what a killed worker leaves of its pipe
             self._fail()
             raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
@@ -127,23 +130,13 @@ class LoaderIterator(Iterator[Batch]):
             raise StopIteration
         return batch
 
-    @property
-    def _is_stale(self) -> bool:
-        return self._number != self._loader._newest_iterator
-
-    def _take(self) -> Batch | None:
-        if not self._begun:
-            self._loader._begin_pass()
-            self._begun = True
-        return self._loader._take()
-
     def _fail(self) -> None:
         self._loader._retire_iterator()  # continuing would skip what failed
         self._loader._fail_pass()
 
     def __del__(self) -> None:
         """Note that a loop was left early: its iterator goes with it."""
-        if not self._is_stale:
+        if self._number == self._loader._newest_iterator:
             self._loader._leave_pass()
 
 
