@@ -12,6 +12,7 @@ import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
+TORCHRUN += ["--run_path", "--start_method=fork"]  # ranks are forked, and so need not import torch each
 
 
 def run_demo(*flags: str, launcher: tuple[str, ...] | list[str] = ()) -> subprocess.CompletedProcess[str]:

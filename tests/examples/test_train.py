@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import re
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from transformers import ByT5Tokenizer
 import tdstream
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+FORKED = Path(__file__).with_name("forked_script.py")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 SMALL = {"seq_len": 16, "grad_accum": 4, "width": 16, "depth": 1, "val_batches": 1, "lr": 1e-2}
@@ -79,6 +82,48 @@ def log_of(output_dir):
     return [json.loads(line) for line in lines]
 
 
+class Forks:
+    """Trainings that are forked from one process, which imports for seconds."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def start(self, output_dir, **flags):
+        """Start a training; return its process id."""
+        output_dir.mkdir(exist_ok=True)
+        job = {"argv": command(output_dir, **flags)[1:], "output": str(output_dir / "printed.txt")}
+        print(json.dumps(job), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+    def train(self, output_dir, **flags):
+        """Train to the end, and return what was printed."""
+        self.start(output_dir, **flags)
+        code, printed = self.process.stdout.readline(), (output_dir / "printed.txt").read_text()
+        assert int(code) == 0, printed
+        return printed
+
+    def train_until_killed(self, output_dir, at_step, **flags):
+        """Train, and kill the process as soon as a step is in the log."""
+        pid = self.start(output_dir, **flags)
+        try:
+            while at_step not in {step for step, _ in losses(output_dir)}:
+                assert not select.select([self.process.stdout], [], [], 0)[0], "it ended before the kill"
+                time.sleep(0.002)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert int(self.process.stdout.readline()) == -signal.SIGKILL
+
+
+@pytest.fixture
+def forks():
+    """Yield the process that trainings are forked from."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
+    with subprocess.Popen([sys.executable, str(FORKED)], **pipes) as process:
+        yield Forks(process)
+        process.stdin.close()
+
+
 @pytest.fixture
 def corpus(make_corpus):
     """Return 17 x 84 tokens that follow a rule: 76 samples of 16 + 1 to train on, and 8 to validate."""
@@ -110,17 +155,17 @@ def test_it_learns_more_than_frequencies(tmp_path):
     assert [step for step, _ in losses(tmp_path)] == list(range(1, 51))
 
 
-def test_a_kill_changes_no_loss(tmp_path, corpus):
+def test_a_kill_changes_no_loss(tmp_path, corpus, forks):
     """Killed in the second epoch and started again: the losses are the same to the last bit."""
     flags = flags_of(corpus)  # 19 batches: the last step of an epoch has three
-    train(tmp_path / "whole", **flags)
-    train_until_killed(tmp_path / "killed", 7, **flags)
-    done = train(tmp_path / "killed", **flags)
+    forks.train(tmp_path / "whole", **flags)
+    forks.train_until_killed(tmp_path / "killed", 7, **flags)
+    printed = forks.train(tmp_path / "killed", **flags)
     whole = losses(tmp_path / "whole")
     assert [step for step, _ in whole] == list(range(1, 16))
     assert [record["epoch"] for record in log_of(tmp_path / "whole")] == [0] * 5 + [1] * 5 + [2] * 5
     assert set(losses(tmp_path / "killed")) == set(whole)
-    assert "resuming after step" in done.stdout
+    assert "resuming after step" in printed
 
 
 @pytest.mark.exhaustive
