@@ -105,12 +105,9 @@ FIELDS = {
 
 
 class _Tokens:
-    """A stream that is never read."""
+    """A source that is never read."""
 
     dtype = np.dtype("<u2")
-
-    def slices(self, *_: object) -> list[NDArray[np.uint16]]:
-        return []
 
 
 def scan(directory: Path) -> None:

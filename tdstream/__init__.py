@@ -100,8 +100,14 @@ _FORMER = {"LiveLoader": "StreamLoader"}
 """Names that are still found, under which released versions had these."""
 
 
+_ROOMS = ("nodes", "testing")
+"""Public modules."""
+
+
 def __getattr__(name: str) -> typing.Any:
     """Import a public name when it is first used: preparing and checking a corpus need no torch."""
+    if name in _ROOMS:
+        return importlib.import_module(f"tdstream.{name}")
     name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -111,4 +117,4 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_ROOMS})

@@ -306,7 +306,8 @@ def loader(
     """Return a loader over `build(source, batch_size=batch_size, **build_options)`.
 
     Args:
-        source: What `build` takes. The loader's state is portable; over a live stream each rank has a state
+        source: What `build` takes, or a pipeline that has the same batch size; it leaves no options for
+            `build`. The loader's state is portable; over a live stream each rank has a state
             of its own, which resumes with the same ranks, workers and batch size.
         batch_size: B, samples per rank and step.
         num_workers: Worker processes of this rank.
@@ -337,8 +338,28 @@ def loader(
         options["prefetch_factor"] = check_int("prefetch_factor", prefetch_factor, at_least=1)
     if worker_init_fn is not None and not callable(worker_init_fn):
         raise ConfigError(f"worker_init_fn must be a function of a worker's number, got {worker_init_fn!r}.")
-    pipeline = build(source, batch_size=batch_size, **build_options)
+    if isinstance(source, (Pipeline, StreamPipeline)):
+        pipeline = _check_pipeline(source, batch_size, build_options)
+    else:
+        pipeline = build(source, batch_size=batch_size, **build_options)
     if isinstance(pipeline, StreamPipeline):
         heed_meanings("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
         return StreamLoader(pipeline, **options)
     return Loader(pipeline, prefetch=prefetch, **options)
+
+
+def _check_pipeline(
+    pipeline: Pipeline | StreamPipeline, batch_size: int, build_options: dict[str, Any]
+) -> Pipeline | StreamPipeline:
+    """Return a pipeline; refuse what it would ignore."""
+    own = pipeline.splitter.batch_size if isinstance(pipeline, Pipeline) else pipeline.batch_size
+    if batch_size != own:
+        raise ConfigError(
+            f"the pipeline's batch_size is {own}, the loader's is {batch_size}. Pass the same one."
+        )
+    if build_options:
+        raise ConfigError(
+            f"the source is a pipeline already, which {', '.join(build_options)} would not change. Pass what "
+            f"`build` takes, or leave them out."
+        )
+    return pipeline

@@ -10,13 +10,16 @@ Their state is an identity, which loading compares. The splitter alone has a pos
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.rows import AnyRows
 from tdstream.schedule.partition import EpochLengths
@@ -43,21 +46,26 @@ class Node(Protocol):
 
 
 class TokenStream(Protocol):
-    """A stream of tokens that can be read anywhere; what it returns is not written to."""
+    """A stream of tokens that can be read anywhere; what it returns is not written to.
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The storage type, uint16 or uint32."""
+    A subclass that defines `slices` inherits `rows`.
+    """
 
     def rows(self, starts: Ints, length: int) -> Tokens:
         """Return the `length` tokens from each start [n], as rows [n, length] that are a copy."""
+        return np.stack(self.slices(starts.tolist(), [length] * len(starts)))
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
         """Return the tokens from each start, each an array [length] of its own length."""
+        raise NotImplementedError
 
 
+@runtime_checkable
 class TokenSource(Node, Protocol):
-    """Where tokens come from; the node to write for token files or a database of your own."""
+    """Where tokens come from; the node to write for token files or a database of your own.
+
+    The source is pickled to workers. Its name is "source", and its identity includes "total_tokens".
+    """
 
     @property
     def what(self) -> str:
@@ -72,7 +80,66 @@ class TokenSource(Node, Protocol):
         """Tokens of the whole stream."""
 
     def open(self) -> TokenStream:
-        """Return the stream. It is pickled to workers, so it opens files in each process anew."""
+        """Return the stream.
+
+        Readers call it at the first read in each process. The stream is never pickled, and a forked process
+        does not use its parent's, so it may hold open files and connections.
+        """
+
+
+@runtime_checkable
+class DocumentSource(TokenSource, Protocol):
+    """A token source that knows its documents, for the samples that depend on them."""
+
+    @property
+    def pad_id(self) -> int:
+        """The id for padding."""
+
+    def ends(self) -> DocumentEnds:
+        """Return where documents end: `DocumentEnds.of` takes their places."""
+
+
+class LazyStream(TokenStream):
+    """A source's stream, opened at the first read in each process."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source, self._inherited = source, list[TokenStream]()
+        self._stream: TokenStream | None = None
+        _lazy_streams.add(self)
+
+    def rows(self, starts: Ints, length: int) -> Tokens:
+        """Return rows of one length, as the source's stream."""
+        stream = self._open() if self._stream is None else self._stream
+        return stream.rows(starts, length)
+
+    def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
+        """Return the tokens from each start, as the source's stream."""
+        stream = self._open() if self._stream is None else self._stream
+        return stream.slices(starts, lengths)
+
+    def leave_to_parent(self) -> None:
+        """Open another stream at the next read; the parent's is kept, since closing it could disturb it."""
+        if self._stream is not None:
+            self._inherited.append(self._stream)
+            self._stream = None
+
+    def _open(self) -> TokenStream:
+        self._stream = self._source.open()
+        return self._stream
+
+    def __reduce__(self) -> tuple[type[LazyStream], tuple[TokenSource]]:
+        return LazyStream, (self._source,)
+
+
+_lazy_streams: weakref.WeakSet[LazyStream] = weakref.WeakSet()
+
+
+def _leave_streams_to_parent() -> None:
+    for stream in _lazy_streams:
+        stream.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_streams_to_parent)
 
 
 class ReadPlan(Protocol[Rows_co]):
@@ -169,11 +236,11 @@ class _ItemByItem(Generic[Rows_co]):
         return self.node.read(self.indices[self.bounds[item] : self.bounds[item + 1]])
 
 
-class TokenArray:
-    """Tokens in memory as a token stream."""
+class TokenArray(TokenStream):
+    """Tokens in memory, an array [n] of uint16 or uint32, as a token stream."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self.dtype, self._tokens = tokens.dtype, tokens
+        self._tokens = tokens
 
     def rows(self, starts: Ints, length: int) -> Tokens:
         """Return the `length` tokens from each start [n], [n, length]."""

@@ -17,7 +17,7 @@ from tdstream.core.state import IdentityState
 from tdstream.corpus.derived import WindowCounts, count_document_windows, count_windows
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.nodes.base import Ints, ReadByPlanning, TokenStream
+from tdstream.nodes.base import Ints, LazyStream, ReadByPlanning, TokenSource, TokenStream
 from tdstream.nodes.rows import EndsPlan, MarkedRows, RowEnds
 from tdstream.schedule.windows import DocumentCut, Windows
 
@@ -26,7 +26,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
     """Samples of a corpus that never cross a document's end, padded where the document is shorter.
 
     Args:
-        tokens: The stream of tokens.
+        source: Where the tokens come from.
         ends: Where its documents end.
         cut: How a document is cut into windows.
         pad_id: The id at places after a window's tokens.
@@ -42,7 +42,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
 
     def __init__(
         self,
-        tokens: TokenStream,
+        source: TokenSource,
         ends: DocumentEnds,
         cut: DocumentCut,
         *,
@@ -51,8 +51,9 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         mark_ends: bool = False,
         counts: WindowCounts | None = None,
     ) -> None:
-        self.tokens, self.ends, self.cut, self.pad_id = tokens, ends, cut, pad_id
-        self._padding: Tokens = np.full(cut.seq_len + 1, pad_id, tokens.dtype)
+        self.ends, self.cut, self.pad_id = ends, cut, pad_id
+        self._stream = LazyStream(source)
+        self._padding: Tokens = np.full(cut.seq_len + 1, pad_id, source.dtype)
         self.seq_len, self._mark_ends, self._part = cut.seq_len, mark_ends, documents
         self._first, self._last = (0, ends.num_documents) if documents is None else documents
         self.counts = counts or WindowCounts(count_windows(ends, cut, (self._first, self._last)))
@@ -75,7 +76,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         ends = None
         if self._mark_ends:
             ends = EndsPlan(RowEnds.from_lengths(windows.lengths, self.seq_len), self.seq_len, bounds)
-        return _WindowsPlan(self.tokens, self._padding, windows, ends, bounds)
+        return _WindowsPlan(self._stream, self._padding, windows, ends, bounds)
 
     def locate(self, indices: Ints) -> Windows:
         """Return the windows at the indices [n]; they start at places in the stream.
@@ -122,7 +123,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
 
 @dataclass(frozen=True, slots=True)
 class _WindowsPlan:
-    tokens: TokenStream
+    stream: TokenStream
     padding: Tokens
     windows: Windows
     ends: EndsPlan | None
@@ -132,7 +133,7 @@ class _WindowsPlan:
         """Return the rows of an item."""
         windows = self.windows.part(self.bounds[item], self.bounds[item + 1])
         lengths, padding, parts = windows.lengths.tolist(), self.padding, [self.padding[:0]]
-        for part, length in zip(self.tokens.slices(windows.starts.tolist(), lengths), lengths, strict=True):
+        for part, length in zip(self.stream.slices(windows.starts.tolist(), lengths), lengths, strict=True):
             parts += (part, padding[length:])
         tokens: Tokens = np.concatenate(parts).reshape(-1, len(padding))
         ends = None if self.ends is None else self.ends.read(item)

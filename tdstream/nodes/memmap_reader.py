@@ -10,7 +10,7 @@ from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.core.state import IdentityState
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.nodes.base import Ints, PlanByReading, TokenSource
+from tdstream.nodes.base import Ints, LazyStream, PlanByReading, TokenSource
 
 
 class MemmapReader(PlanByReading, IdentityState):
@@ -52,7 +52,7 @@ class MemmapReader(PlanByReading, IdentityState):
                 f"than the {seq_len + 1:,} of one sample (seq_len + 1). "
                 f"Use a smaller seq_len or a larger corpus."
             )
-        self.stream = source.open()
+        self._stream = LazyStream(source)
 
     def __repr__(self) -> str:
         return f"MemmapReader({len(self):,} samples of {self.seq_len + 1:,} tokens)"
@@ -71,7 +71,7 @@ class MemmapReader(PlanByReading, IdentityState):
         Raises:
             CorpusError: If a shard has changed since the corpus was opened.
         """
-        return self.stream.rows(self.first_tokens(indices), self.seq_len + 1)
+        return self._stream.rows(self.first_tokens(indices), self.seq_len + 1)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
         """Return the sample's one stretch of the stream, of no known document."""

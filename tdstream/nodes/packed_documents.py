@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.corpus.pack_plan import PackOptions, PackPlan
+from tdstream.corpus.pack_plan import PackOptions, PackPlan, plan_in_memory
 from tdstream.corpus.shard_reader import Tokens
-from tdstream.nodes.base import Ints, ReadByPlanning, TokenStream
+from tdstream.nodes.base import Ints, LazyStream, ReadByPlanning, TokenSource, TokenStream
 from tdstream.nodes.rows import EndsPlan, MarkedRows, RowEnds
 from tdstream.schedule.packing import VERSION
 
@@ -23,10 +23,10 @@ class PackedDocuments(ReadByPlanning, IdentityState):
     """Samples that hold whole documents, and full rows of those that are longer than a row.
 
     Args:
-        tokens: The stream of tokens.
+        source: Where the tokens come from.
         ends: Where its documents end.
-        plan: The documents of each row.
-        options: The options that decided the plan.
+        options: How documents are packed.
+        plan: The documents of each row, where they are packed already.
         pad_id: The id at places after a row's tokens.
     """
 
@@ -34,16 +34,17 @@ class PackedDocuments(ReadByPlanning, IdentityState):
 
     def __init__(
         self,
-        tokens: TokenStream,
+        source: TokenSource,
         ends: DocumentEnds,
-        plan: PackPlan,
         options: PackOptions,
         *,
+        plan: PackPlan | None = None,
         pad_id: int = 0,
     ) -> None:
-        self.tokens, self.ends, self.pack_plan, self.options = tokens, ends, plan, options
+        self.ends, self.pack_plan, self.options = ends, plan or plan_in_memory(ends, options), options
         self.seq_len, self.pad_id = options.seq_len, pad_id
-        self._padding: Tokens = np.full(options.seq_len + 1, pad_id, tokens.dtype)
+        self._stream = LazyStream(source)
+        self._padding: Tokens = np.full(options.seq_len + 1, pad_id, source.dtype)
 
     def __repr__(self) -> str:
         return f"PackedDocuments({len(self):,} rows of {self.seq_len:,} tokens)"
@@ -56,7 +57,7 @@ class PackedDocuments(ReadByPlanning, IdentityState):
         """Return a plan of rows whose pieces are all looked up at once."""
         rows = self._find_pieces(indices)
         ends = EndsPlan(rows.find_ends(), self.seq_len, bounds)
-        return _PackedPlan(self.tokens, self._padding, rows, ends, bounds)
+        return _PackedPlan(self._stream, self._padding, rows, ends, bounds)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
         """Return the parts of the stream in a row: first tokens, tokens, and their documents' numbers."""
@@ -119,7 +120,7 @@ class _RowPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _PackedPlan:
-    tokens: TokenStream
+    stream: TokenStream
     padding: Tokens
     rows: _RowPieces
     ends: EndsPlan
@@ -130,7 +131,7 @@ class _PackedPlan:
         first, last = self.bounds[item], self.bounds[item + 1]
         after = self.rows.after[first : last + 1].tolist()
         own = slice(after[0], after[-1])
-        pieces = iter(self.tokens.slices(self.rows.starts[own].tolist(), self.rows.lengths[own].tolist()))
+        pieces = iter(self.stream.slices(self.rows.starts[own].tolist(), self.rows.lengths[own].tolist()))
         row_lengths, padding, parts = self.rows.row_lengths[first:last], self.padding, [self.padding[:0]]
         for number, length in enumerate(row_lengths.tolist()):
             parts += (*islice(pieces, after[number + 1] - after[number]), padding[length:])

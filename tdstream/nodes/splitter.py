@@ -9,7 +9,7 @@ from typing import Any
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.core.state import differences
-from tdstream.distributed.topology import Topology, Worker
+from tdstream.distributed.topology import Topology, Worker, resolve_topology
 from tdstream.nodes.base import OrderedNode
 from tdstream.nodes.rows import AnyRows
 from tdstream.schedule.partition import BatchPartition, SamplePartition
@@ -29,7 +29,8 @@ class Splitter:
 
     Args:
         upstream: The ordered samples.
-        topology: This rank, and the number of ranks.
+        topology: This rank, and the number of ranks; default torch.distributed's, else those of RANK and
+            WORLD_SIZE, else one rank.
         batch_size: Samples per rank and step; None serves single samples.
         tail: "drop" leaves out the last incomplete global batch of an epoch; "wrap" fills it from the
             epoch's beginning. Of single samples, "drop" leaves out those that would make ranks unequal;
@@ -48,7 +49,7 @@ class Splitter:
         self,
         upstream: OrderedNode,
         *,
-        topology: Topology,
+        topology: Topology | None = None,
         batch_size: int | None = None,
         tail: str = "drop",
         skip: int = 0,
@@ -60,7 +61,8 @@ class Splitter:
         if tail not in allowed:
             raise ConfigError(f"tail must be one of {allowed} with batch_size={batch_size}, got {tail!r}.")
         skip = check_int("the number of samples to skip", skip, at_least=0)
-        self.upstream, self.topology, self.batch_size = upstream, topology, batch_size
+        self.upstream, self.batch_size = upstream, batch_size
+        self.topology = resolve_topology() if topology is None else topology
         self.tail, self.skip, self.strict = tail, skip, strict
         self._place(0, skip, Worker(0, 1, False))
         self._check_streams()

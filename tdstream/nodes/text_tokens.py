@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tdstream.core.state import IdentityState
-from tdstream.corpus.derived import WindowCounts, count_windows
 from tdstream.corpus.document_ends import DocumentEnds
-from tdstream.corpus.pack_plan import PackOptions, PackPlan, plan_in_memory
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.base import TokenArray
-from tdstream.schedule.windows import DocumentCut
 from tdstream.text.records import Place
 from tdstream.text.text_source import TextSource
 from tdstream.text.tokenize import Tokenize, TokenizedDocuments
@@ -72,14 +69,6 @@ class TextTokens(IdentityState):
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
         return DocumentEnds.of(self._ends, self.total_tokens)
-
-    def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
-        """Return the window counts of documents first .. last - 1."""
-        return WindowCounts(count_windows(ends, cut, documents))
-
-    def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
-        """Return the documents of each packed row."""
-        return plan_in_memory(ends, options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the identity of the text and its tokenizer."""

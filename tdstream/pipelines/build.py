@@ -13,9 +13,7 @@ from tdstream.distributed.topology import resolve_topology
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
-from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
-from tdstream.nodes.text_tokens import TextTokens
 from tdstream.pipelines.cached_source import corpus_in_cache, cut_of
 from tdstream.pipelines.compose import IndexedNodes, compose_corpus, compose_memory, make_stream_pipeline
 from tdstream.pipelines.compose_mixture import compose_mixture
@@ -165,7 +163,7 @@ def build(
             source, text, spec, batch_size=batch_size, labels=labels, topology=topology, strict=strict
         )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
-    nodes: tuple[MixtureNode] | IndexedNodes[ShardSource] | IndexedNodes[TextTokens]
+    nodes: tuple[MixtureNode] | IndexedNodes
     if isinstance(mixture, Mixture):
         nodes = (compose_mixture(mixture, spec, dtype=dtype, strict=strict, source_id=source_id),)
     elif found == "memory":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import DTypeLike
 
@@ -13,7 +13,7 @@ from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions
 from tdstream.distributed.topology import Topology
-from tdstream.nodes.base import ReaderNode
+from tdstream.nodes.base import DocumentSource, ReaderNode, TokenSource
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.document_windows import DocumentWindows
@@ -37,21 +37,21 @@ from tdstream.text.tokenize import Tokenize, tokenize_with
 SHUFFLED_DOCUMENTS = 10_000
 """Documents of a live stream's shuffle buffer with shuffle=True and no shuffle_buffer."""
 
-Source = ShardSource | TextTokens
-SourceT = TypeVar("SourceT", bound=Source)
-IndexedNodes = tuple[SourceT, ReaderNode, EpochPermutation]
+IndexedNodes = tuple[TokenSource, ReaderNode, EpochPermutation]
 """From left to right; a splitter reads the last one."""
 
 
 def compose_corpus(
-    source: str | Path | View, spec: SampleSpec, *, dtype: DTypeLike | None = None
-) -> IndexedNodes[ShardSource]:
-    """Return the nodes of a corpus directory, or of a part of one."""
+    source: str | Path | View | TokenSource, spec: SampleSpec, *, dtype: DTypeLike | None = None
+) -> IndexedNodes:
+    """Return the nodes of a corpus directory, of a part of one, or of a token source."""
+    if isinstance(source, TokenSource):
+        return compose_nodes(source, spec)
     view, directory = (source, source.directory) if isinstance(source, View) else (None, source)
     return compose_nodes(ShardSource(directory, dtype=dtype), spec, view)
 
 
-def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) -> IndexedNodes[TextTokens]:
+def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) -> IndexedNodes:
     """Return the nodes of a list or a dataset, all of which is tokenized here; with a bar unless quiet."""
     tokenize = _make_tokenize(text, spec)
     if is_dataset(source, "Dataset") and source.format["type"] != "custom":  # a transform changes texts
@@ -60,7 +60,7 @@ def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) ->
     return compose_nodes(TextTokens(texts, tokenize, quiet=quiet), spec)
 
 
-def compose_nodes(source: SourceT, spec: SampleSpec, view: View | None = None) -> IndexedNodes[SourceT]:
+def compose_nodes(source: TokenSource, spec: SampleSpec, view: View | None = None) -> IndexedNodes:
     """Return a source, the reader that cuts samples from its tokens, and their order."""
     reader = _make_reader(source, spec, view if view is not None and view.by == "documents" else None)
     by_samples = view if view is not None and view.by == "samples" else None
@@ -73,10 +73,16 @@ def compose_nodes(source: SourceT, spec: SampleSpec, view: View | None = None) -
     return source, reader, order
 
 
-def _make_reader(source: Source, spec: SampleSpec, view: View | None) -> ReaderNode:
+def _make_reader(source: TokenSource, spec: SampleSpec, view: View | None) -> ReaderNode:
     """Return what cuts samples from a source, or from a view of its documents."""
     if spec.cut == "stream" and not spec.documents and view is None:
         return MemmapReader(source, seq_len=spec.seq_len, stride=spec.stride)
+    if not isinstance(source, DocumentSource):
+        raise ConfigError(
+            f'cut="document", cut="pack" and documents=True need to know where documents end, and '
+            f"{source.what} has no ends() and pad_id. Add them to {type(source).__name__}, or leave these "
+            f"options out."
+        )
     ends = source.ends()
     documents = view.range_of(ends.num_documents) if view else None
     if documents is not None and documents[0] == documents[1]:
@@ -85,7 +91,7 @@ def _make_reader(source: Source, spec: SampleSpec, view: View | None) -> ReaderN
 
 
 def _read_stream(
-    source: Source, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
+    source: DocumentSource, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     part = None if documents is None else ends.token_range(*documents)
     reader = MemmapReader(source, seq_len=spec.seq_len, stride=spec.stride, part=part)
@@ -93,14 +99,17 @@ def _read_stream(
 
 
 def _read_documents(
-    source: Source, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
+    source: DocumentSource, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     cut = DocumentCut.of(spec.seq_len, spec.stride, spec.min_tail_len)
+    counts = None
+    if isinstance(source, ShardSource):  # which keeps them on disk
+        counts = source.window_counts(ends, cut, documents or (0, ends.num_documents))
     return DocumentWindows(
-        source.open(),
+        source,
         ends,
         cut,
-        counts=source.window_counts(ends, cut, documents or (0, ends.num_documents)),
+        counts=counts,
         pad_id=source.pad_id if spec.pad_id is None else spec.pad_id,
         documents=documents,
         mark_ends=spec.documents,
@@ -108,13 +117,14 @@ def _read_documents(
 
 
 def _read_packed(
-    source: Source, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
+    source: DocumentSource, spec: SampleSpec, ends: DocumentEnds, documents: tuple[int, int] | None
 ) -> ReaderNode:
     if ends.num_documents == 0:
         raise CorpusError(f"{source.what} holds no tokens; there is nothing to pack.")
     options = PackOptions(seq_len=spec.seq_len, documents=documents or (0, ends.num_documents))
+    plan = source.pack_plan(ends, options) if isinstance(source, ShardSource) else None
     pad_id = source.pad_id if spec.pad_id is None else spec.pad_id
-    return PackedDocuments(source.open(), ends, source.pack_plan(ends, options), options, pad_id=pad_id)
+    return PackedDocuments(source, ends, options, plan=plan, pad_id=pad_id)
 
 
 _READERS = {"stream": _read_stream, "document": _read_documents, "pack": _read_packed}

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tdstream.core.errors import ConfigError
-from tdstream.corpus.shard_reader import JoinedMaps, ShardMaps
-from tdstream.nodes.base import Node, ReaderNode
+from tdstream.corpus.shard_reader import JoinedMaps
+from tdstream.nodes.base import Node, ReaderNode, TokenSource
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
@@ -23,6 +23,7 @@ from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.pipelines.compose import compose_corpus
 from tdstream.pipelines.mixture import Mixture
+from tdstream.pipelines.source_kind import is_token_source
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
 from tdstream.schedule.sample_spec import SampleSpec
@@ -45,10 +46,11 @@ def compose_mixture(
 ) -> MixtureNode:
     """Return a mixture's node; with source_id its rows say which source they are of."""
     for name, source in mixture.sources.items():
-        if not is_path(source) and not isinstance(source, View):
+        if not is_path(source) and not isinstance(source, View) and not is_token_source(source):
             raise ConfigError(
-                f"source {name} of a mixture must be a corpus directory, or a part of one from split, got "
-                f"{type(source).__name__}. Prepare text first: tdstream prepare makes a corpus of it."
+                f"source {name} of a mixture must be a corpus directory, a part of one from split, or a "
+                f"token source, got {type(source).__name__}. Prepare text first: tdstream prepare makes a "
+                f"corpus of it."
             )
     composed = {name: compose_corpus(source, spec, dtype=dtype) for name, source in mixture.sources.items()}
     _check_tokenizers({name: source for name, (source, _, _) in composed.items()}, strict=strict)
@@ -83,9 +85,9 @@ def compose_mixture(
     )
 
 
-def _check_tokenizers(sources: dict[str, ShardSource], *, strict: bool) -> None:
+def _check_tokenizers(sources: dict[str, TokenSource], *, strict: bool) -> None:
     """Refuse sources of different tokenizers, if their meta.json names them."""
-    known = {name: source.tokenizer_fingerprint for name, source in sources.items()}
+    known = {name: getattr(source, "tokenizer_fingerprint", "") for name, source in sources.items()}
     known = {name: fingerprint for name, fingerprint in known.items() if fingerprint}
     first = next(iter(known), "")
     other = next((name for name in known if known[name] != known[first]), None)
@@ -121,7 +123,8 @@ def _join_plain_rows(readers: Sequence[ReaderNode]) -> PlainRows | None:
     plain = [pair for pair in found if pair is not None]
     if len(plain) < len(found):
         return None
-    maps = [part for part in (reader.stream for reader, _ in plain) if isinstance(part, ShardMaps)]
+    sources = [reader.source for reader, _ in plain]
+    maps = [source.open() for source in sources if isinstance(source, ShardSource)]
     if len(maps) < len(found) or len({part.dtype for part in maps}) > 1:
         return None
     joined, reader = JoinedMaps(maps), plain[0][0]

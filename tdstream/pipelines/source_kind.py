@@ -68,22 +68,24 @@ NAMES = {
     "cache": "text to be prepared once into a corpus in cache_dir",
     "stream": "a live stream, tokenized on the fly",
     "mixture": "a mixture of corpora",
+    "tokens": "a token source",
 }
 """What a source can be taken for, in words."""
 
 
 def _kind_of(source: Any, cache_dir: Any) -> tuple[str, str]:
+    if is_token_source(source):
+        return "tokens", "it has total_tokens and open()"
     if isinstance(source, View):
         return "corpus", "a part of one"
     if is_path(source) and (cache_dir is None or (Path(source) / "meta.json").exists()):
         return "corpus", "a path"
     if cache_dir is not None:
         return "cache", "cache_dir was given"
-    if isinstance(source, (list, tuple)):
-        return "memory", "a list"
     if is_dataset(source, "Dataset"):
         return _kind_of_dataset(source)
-    return "stream", "read from its beginning to its end"
+    is_list = isinstance(source, (list, tuple))
+    return ("memory", "a list") if is_list else ("stream", "read from its beginning to its end")
 
 
 def _kind_of_dataset(source: Any) -> tuple[str, str]:
@@ -108,9 +110,10 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
             f"{os.fspath(source)!r} names something, but kind={kind!r} takes text itself: a list, a dataset "
             f"(datasets.load_dataset(...)), or a function that returns an iterator."
         )
-    if kind != "corpus":
-        check_source(source)
-    if kind != "corpus" and isinstance(source, Mapping):
+    if kind in ("corpus", "tokens"):
+        return
+    check_source(source)
+    if isinstance(source, Mapping):
         names = ", ".join(map(str, source)) or "nothing"
         pair = next((part for part in source.values() if _is_listed_pair(part)), None)
         hint = "" if pair is None else f" Of a mixture, a source and its weight are a tuple, not {pair!r}."
@@ -119,8 +122,9 @@ def _refuse(source: Any, kind: str, cache_dir: Any) -> None:
         raise ConfigError(f'kind="memory" needs a list or a datasets.Dataset, got {type(source).__name__}.')
     if kind == "stream" and not (callable(source) or hasattr(source, "__iter__")):
         raise ConfigError(
-            f"a source is a corpus directory, a list of texts, a dataset, a function that returns an "
-            f"iterator, or anything that can be iterated over again and again, got {type(source).__name__}."
+            f"a source is a corpus directory, a list of texts, a dataset, a token source, a function that "
+            f"returns an iterator, or anything that can be iterated over again and again, got "
+            f"{type(source).__name__}."
         )
 
 
@@ -128,6 +132,24 @@ def holds_text(source: Mapping[Any, Any]) -> bool:
     """Return whether a dict is one of datasets or columns, rather than one of sources to be mixed."""
     kinds = ("Dataset", "IterableDataset")
     return any(isinstance(part, list) or any(is_dataset(part, k) for k in kinds) for part in source.values())
+
+
+def is_token_source(source: Any) -> bool:
+    """Return whether a source is a `tdstream.nodes.TokenSource`; refuse one that is incomplete."""
+    if not (hasattr(source, "total_tokens") and callable(getattr(source, "open", None))):
+        return False
+    members = ("name", "what", "dtype", "state_dict", "load_state_dict", "differences")
+    missing = [member for member in members if not hasattr(source, member)]
+    if missing:
+        raise ConfigError(
+            f"the source, a {type(source).__name__}, has total_tokens and open(), but to be a "
+            f"tdstream.nodes.TokenSource it lacks {', '.join(missing)}."
+        )
+    if source.name != "source":
+        raise ConfigError(
+            f'the name of a token source must be "source", its key in states, got {source.name!r}.'
+        )
+    return True
 
 
 def is_dataset(source: Any, name: str) -> bool:

@@ -44,9 +44,13 @@ def make_reader(tmp_path):
 
 
 class Positions:
-    """A stream whose tokens are their positions."""
+    """A source and its stream, whose tokens are their positions."""
 
     dtype = np.dtype("<u4")
+
+    def open(self):
+        """Return the stream."""
+        return self
 
     def slices(self, starts, lengths):
         """Return positions."""
