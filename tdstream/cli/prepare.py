@@ -1,4 +1,4 @@
-"""Offer the preparation of a corpus as a command: flags, a progress bar, a summary."""
+"""`tdstream prepare`: flags, a progress bar and a summary around a preparation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the subcommand ``prepare``.
-
-    Args:
-        commands: The subparsers of the command.
-    """
+    """Add the subcommand ``prepare``."""
     parser = commands.add_parser(
         "prepare",
         help="tokenize a dataset and write it as a corpus",
@@ -40,14 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prepare a corpus, showing a progress bar and a summary on stderr.
-
-    Args:
-        arguments: The parsed flags.
-
-    Returns:
-        The exit code, 0.
-    """
+    """Prepare a corpus, with a progress bar and a summary on stderr; return the exit code."""
     asked = PrepareOptions.of(**read_options(arguments, *GROUPS))
     options = _share_under_torchrun(asked)
     check_place(options.output, options.tasks)
@@ -59,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user as our sentence.
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user in our words.
     task = options.tasks.task
     one_of_ranks = task != asked.tasks.task
     try:
@@ -79,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _share_under_torchrun(options: PrepareOptions) -> PrepareOptions:
-    """Return the options of this process: under torchrun every rank has a share of its own."""
+    """Return the options of this process: under torchrun each rank prepares a share."""
     topology = resolve_topology()
     if options.tasks.task is not None or topology.dp_world_size == 1:
         return options

@@ -1,4 +1,4 @@
-"""`tdstream.count`: what text that is not tokenized yet will give, for totals known before the first step."""
+"""`tdstream.count`: documents, tokens and samples of text that is not tokenized yet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tdstream.text.options import TextOptions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextCount:
-    """What a source holds."""
+    """Size of a source of text."""
 
     documents: int
     """Documents, empty ones too."""
     tokens: int
-    """Their tokens, with an end-of-text token behind each."""
+    """Their tokens, with an end-of-text token after each document."""
     text_bytes: int
     """Bytes of their texts in UTF-8."""
     samples: int | None = None
@@ -54,9 +54,9 @@ def count(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TextCount:
-    """Read and tokenize a source once, and say what it holds; asked again, the answer comes from a file.
+    """Tokenize a source once and count what it holds; a later call reads the answer from a small file.
 
-    It is kept by what tells source and tokenizer from others: files by their names, sizes and times of
+    The answer is kept per source and tokenizer. Files are recognised by their names, sizes and times of
     change, a list by its content, a Dataset by its fingerprint, anything else as `tdstream.prepare` says.
 
     Args:
@@ -65,18 +65,18 @@ def count(
         tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
         seq_len: T, to say how many samples an epoch has.
         batch_size: B, samples per rank and step, to say how many batches that is.
-        stride: As `build`'s, like the two that follow; all three are of use with seq_len only.
-        cut: "stream" or "document". Each document cut of its own, texts are stripped and counted anew.
+        stride: As in `build`, like the next two; all three need seq_len.
+        cut: "stream" or "document". With "document", texts are stripped, as `build` does.
         min_tail_len: For cut="document".
         dp_world_size: Ranks that receive different rows.
-        text_field: As `tdstream.prepare`'s, like the seven that follow.
+        text_field: As in `tdstream.prepare`, like the next seven.
         split: Split of the dataset.
         data_name: Configuration of a dataset.
         data_files: Files of a dataset to read.
         lines: One document per line of a text file.
         max_samples: Records to read at most.
         skip_bad: Whether records without text are left out.
-        encoder: What turns text into ids; the count does not depend on it.
+        encoder: What turns text into ids; it does not change the count.
         name: What to call a source that is no path or name.
         cache_dir: Where counts are kept; default `$XDG_CACHE_HOME/tdstream/counts`, or below `~/.cache`.
         progress: Whether rank 0 shows a progress bar on stderr.

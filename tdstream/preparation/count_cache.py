@@ -1,4 +1,4 @@
-"""Counts of documents and tokens, kept in small files so that each text is counted once."""
+"""Counts of documents and tokens, kept in small files: each text is counted once."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class CountedText:
-    """What a text holds, and gives."""
+    """Size of a text."""
 
     counts: Counts
-    """Its documents and tokens."""
     windows: int | None = None
-    """Windows of single documents; None where documents are joined, and tokens tell."""
+    """Windows of single documents; None where documents are joined."""
 
 
 def count_text(
@@ -136,18 +135,9 @@ def _keep(path: Path, key: dict[str, Any], counted: CountedText) -> None:
 def known_samples(
     source: Any, tokenizer: Any, text_field: str, *, cut: DocumentCut | None, seq_len: int, stride: int
 ) -> int | None:
-    """Return the samples that a source gives, all together; None if they were not counted.
+    """Return how many samples a source gives in all; None if it was never counted.
 
-    Where anything was counted before, the first records of a source that is no dataset are looked at, to tell
-    it from others.
-
-    Args:
-        source: What was given to `build`.
-        tokenizer: The Hugging Face tokenizer.
-        text_field: Where a record holds its text.
-        cut: How each document is cut by itself; None where documents are joined.
-        seq_len: T.
-        stride: Tokens from one sample's start to the next one's.
+    A source that is no dataset is recognised by its first records, which this reads.
     """
     options = TextOptions.of(source, tokenizer, text_field=text_field, strip=cut is not None)
     try:
