@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,12 +10,11 @@ from torch import Tensor
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
+from tdstream.core.read_ahead import ReadAhead
 from tdstream.nodes.batch import Batch, PackedBatch
 
 Moved = tuple[Batch, Any]
 """A batch, and the event after which the device has it."""
-
-_POLL_SECONDS = 0.1
 
 
 class Transfer:
@@ -27,7 +24,7 @@ class Transfer:
         target = _check_device(device)
         self._mover = None if target.type == "cpu" else Mover(target)
         self._prefetch = check_int("prefetch", prefetch, at_least=1)
-        self._ahead: Ahead | None = None
+        self._ahead: ReadAhead[Moved] | None = None
 
     @property
     def needed(self) -> bool:
@@ -38,8 +35,8 @@ class Transfer:
         """Return the batches of a pass, on the device."""
         if self._mover is None:
             return batches
-        self._ahead = Ahead(batches, self._mover, self._prefetch)
-        return self._ahead
+        self._ahead = ReadAhead(map(self._mover.start, batches), self._prefetch)
+        return map(self._mover.finish, self._ahead)
 
     def copy_now(self, batch: Batch) -> Batch:
         """Return one batch, on the device; not ahead of the trainer."""
@@ -79,57 +76,6 @@ class Mover:
 
     def _copy(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
-
-
-class Ahead(Iterator[Batch]):
-    """Batches from an iterator that a thread reads, `prefetch` of them ahead."""
-
-    def __init__(self, source: Iterator[Any], mover: Mover, prefetch: int) -> None:
-        self._mover, self._stop = mover, threading.Event()
-        self._ready: queue.Queue[Any] = queue.Queue(prefetch)
-        # The thread knows the queue but not this object, which can so be collected, and then ends the thread.
-        self._thread = threading.Thread(
-            target=_fill, args=(source, mover, self._ready, self._stop), name="tdstream-ahead", daemon=True
-        )
-        self._thread.start()
-
-    def __next__(self) -> Batch:
-        """Return the next batch, or raise what the source raised, StopIteration included."""
-        moved = self._ready.get()
-        if isinstance(moved, BaseException):
-            self._ready.put(moved)  # for the next call
-            raise moved
-        return self._mover.finish(moved)
-
-    def close(self) -> None:
-        """End the thread and drop the batches that are ready."""
-        self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def __del__(self) -> None:
-        """End the thread with the iterator."""
-        self._stop.set()
-
-
-def _fill(source: Iterator[Any], mover: Mover, ready: queue.Queue[Any], stop: threading.Event) -> None:
-    """Read, copy and queue batches; at last queue the exception that ended the source."""
-    last: BaseException = StopIteration()
-    try:
-        while not stop.is_set():
-            _put(ready, mover.start(next(source)), stop)
-    except BaseException as error:
-        last = error
-    _put(ready, last, stop)
-
-
-def _put(ready: queue.Queue[Any], item: Any, stop: threading.Event) -> None:
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=_POLL_SECONDS)
-        except queue.Full:
-            continue
-        return
 
 
 def copy_batch(batch: Batch, copy: Callable[[Tensor], Tensor]) -> Batch:

@@ -26,7 +26,7 @@ from tdstream.nodes.batch import Batch
 from tdstream.pipelines.build import build
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import Pipeline
-from tdstream.pipelines.source_kind import heed_meanings
+from tdstream.pipelines.source_kind import apply_option_rules
 from tdstream.pipelines.views import View
 from tdstream.schedule.mixture_schedule import Ints, Schedule
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
@@ -343,7 +343,7 @@ def loader(
     else:
         pipeline = build(source, batch_size=batch_size, **build_options)
     if isinstance(pipeline, StreamPipeline):
-        heed_meanings("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
+        apply_option_rules("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
         return StreamLoader(pipeline, **options)
     return Loader(pipeline, prefetch=prefetch, **options)
 

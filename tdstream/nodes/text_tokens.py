@@ -14,7 +14,7 @@ from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.base import TokenArray
 from tdstream.text.records import Place
-from tdstream.text.text_source import TextSource
+from tdstream.text.text_stream import TextStream
 from tdstream.text.tokenize import Tokenize, TokenizedDocuments
 
 _RECORDS = 1000  # tokenized together
@@ -43,7 +43,7 @@ class TextTokens(IdentityState):
     name = "source"
     what = "the text"
 
-    def __init__(self, source: TextSource, tokenize: Tokenize, *, quiet: bool = False) -> None:
+    def __init__(self, source: TextStream, tokenize: Tokenize, *, quiet: bool = False) -> None:
         self.dtype, self.pad_id = tokenize.dtype, tokenize.pad_token_id
         documents = _tokenized(source, tokenize, quiet)
         self._tokens, self._ends = documents.tokens, documents.ends
@@ -75,7 +75,7 @@ class TextTokens(IdentityState):
         return dict(self._identity)
 
 
-def _tokenized(source: TextSource, tokenize: Tokenize, quiet: bool) -> TokenizedDocuments:
+def _tokenized(source: TextStream, tokenize: Tokenize, quiet: bool) -> TokenizedDocuments:
     parts: list[TokenizedDocuments] = []
     total = source.records.num_rows
     with tqdm(total=total, desc="Tokenizing", unit=" doc", delay=_PATIENCE, disable=quiet) as bar:

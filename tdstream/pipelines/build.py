@@ -14,14 +14,16 @@ from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.splitter import Splitter
-from tdstream.pipelines.cached_source import corpus_in_cache, cut_of
+from tdstream.pipelines.cached_source import add_pad_id, corpus_in_cache
 from tdstream.pipelines.compose import IndexedNodes, compose_corpus, compose_memory, make_stream_pipeline
 from tdstream.pipelines.compose_mixture import compose_mixture
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import Pipeline
-from tdstream.pipelines.source_kind import Text, heed_meanings, holds_text, kind_of, mixture_kind
+from tdstream.pipelines.source_kind import TEXT_KINDS, apply_option_rules, check_mixture_kind, find_kind
 from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.streams.stream_pipeline import StreamPipeline
+from tdstream.text.options import TextOptions
+from tdstream.text.source import holds_text
 
 
 def build(
@@ -137,16 +139,12 @@ def build(
         order=order,
         block_samples=block_samples,
     )
-    text = Text(
-        tokenizer=tokenizer, text_field=text_field, encoder=encoder, shuffle_buffer=shuffle_buffer,
-        num_proc=num_proc,
-    )  # fmt: skip
     mixture = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
     if isinstance(mixture, Mixture):
-        found = mixture_kind(kind, cache_dir)
+        found = check_mixture_kind(kind, cache_dir)
     else:
-        found = kind_of(source, kind, cache_dir=cache_dir)
-    heed_meanings(
+        found = find_kind(source, kind, cache_dir=cache_dir)
+    apply_option_rules(
         found, quiet=quiet, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
         cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
         block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
@@ -158,19 +156,27 @@ def build(
         cross_labels=cross_document_labels,
         capacity=cu_seqlens_capacity,
     )
-    if found == "stream":
-        return make_stream_pipeline(
-            source, text, spec, batch_size=batch_size, labels=labels, topology=topology, strict=strict
-        )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
     nodes: tuple[MixtureNode] | IndexedNodes
-    if isinstance(mixture, Mixture):
+    if found in TEXT_KINDS:
+        text = TextOptions.of(
+            source,
+            tokenizer,
+            text_field=text_field,
+            encoder=encoder,
+            num_proc=num_proc,
+            strip=spec.cut == "document",
+        )
+        if found == "stream":
+            return make_stream_pipeline(
+                text, spec, collate, shuffle_buffer, batch_size=batch_size, topology=topology, strict=strict
+            )
+        if found == "memory":
+            nodes = compose_memory(text, spec, quiet=quiet)
+        else:
+            nodes = compose_corpus(corpus_in_cache(text, cache_dir, topology), add_pad_id(spec, text))
+    elif isinstance(mixture, Mixture):
         nodes = (compose_mixture(mixture, spec, dtype=dtype, strict=strict, source_id=source_id),)
-    elif found == "memory":
-        nodes = compose_memory(source, text, spec, quiet=quiet)
-    elif found == "cache":
-        corpus = corpus_in_cache(source, text, spec, cache_dir, topology)
-        nodes = compose_corpus(corpus, cut_of(spec, text), dtype=dtype)
     else:
         nodes = compose_corpus(source, spec, dtype=dtype)
     splitter = Splitter(nodes[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from numpy.typing import DTypeLike
 
@@ -23,7 +23,6 @@ from tdstream.nodes.packed_documents import PackedDocuments
 from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.text_tokens import TextTokens
-from tdstream.pipelines.source_kind import Text, is_dataset, records_of
 from tdstream.pipelines.views import View, select_samples
 from tdstream.schedule.sample_spec import SampleSpec
 from tdstream.schedule.windows import DocumentCut
@@ -31,8 +30,9 @@ from tdstream.streams.cut import StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import ShuffleBuffer
 from tdstream.streams.stream_pass import StreamNodes
 from tdstream.streams.stream_pipeline import StreamPipeline
-from tdstream.text.text_source import TextSource
-from tdstream.text.tokenize import Tokenize, tokenize_with
+from tdstream.text.options import TextOptions
+from tdstream.text.text_stream import open_stream
+from tdstream.text.tokenize import make_tokenize
 
 SHUFFLED_DOCUMENTS = 10_000
 """Documents of a live stream's shuffle buffer with shuffle=True and no shuffle_buffer."""
@@ -51,13 +51,10 @@ def compose_corpus(
     return compose_nodes(ShardSource(directory, dtype=dtype), spec, view)
 
 
-def compose_memory(source: Any, text: Text, spec: SampleSpec, *, quiet: bool) -> IndexedNodes:
+def compose_memory(text: TextOptions, spec: SampleSpec, *, quiet: bool) -> IndexedNodes:
     """Return the nodes of a list or a dataset, all of which is tokenized here; with a bar unless quiet."""
-    tokenize = _make_tokenize(text, spec)
-    if is_dataset(source, "Dataset") and source.format["type"] != "custom":  # a transform changes texts
-        source = source.with_format(None).to_iterable_dataset()  # the same records, read fastest
-    texts = TextSource(records_of(source), text_field=text.text_field)
-    return compose_nodes(TextTokens(texts, tokenize, quiet=quiet), spec)
+    tokenize = make_tokenize(text)
+    return compose_nodes(TextTokens(open_stream(text, in_memory=True), tokenize, quiet=quiet), spec)
 
 
 def compose_nodes(source: TokenSource, spec: SampleSpec, view: View | None = None) -> IndexedNodes:
@@ -131,17 +128,17 @@ _READERS = {"stream": _read_stream, "document": _read_documents, "pack": _read_p
 
 
 def make_stream_pipeline(
-    source: Any,
-    text: Text,
+    text: TextOptions,
     spec: SampleSpec,
+    collate: Collate,
+    shuffle_buffer: int | None,
     *,
     batch_size: int | None,
-    labels: str,
     topology: Topology,
     strict: bool,
 ) -> StreamPipeline:
     """Return the dataset of a live stream: an IterableDataset, a function, or anything iterable again."""
-    tokenize = _make_tokenize(text, spec)
+    tokenize = make_tokenize(text)
     cut: StreamCut | StreamDocumentCut
     if spec.cut == "document":
         cut = StreamDocumentCut(
@@ -154,30 +151,19 @@ def make_stream_pipeline(
     else:
         cut = StreamCut(seq_len=spec.seq_len, stride=spec.stride, dtype=tokenize.dtype)
     shuffled = SHUFFLED_DOCUMENTS if spec.shuffle else 0
-    nodes = StreamNodes(
-        TextSource(records_of(source), text_field=text.text_field),
-        tokenize,
-        cut,
-        ShuffleBuffer(shuffled if text.shuffle_buffer is None else text.shuffle_buffer, spec.seed),
-    )
+    shuffle = ShuffleBuffer(shuffled if shuffle_buffer is None else shuffle_buffer, spec.seed)
     return StreamPipeline(
-        nodes,
-        Collate(batched=batch_size is not None, labels=labels),
+        StreamNodes(open_stream(text), tokenize, cut, shuffle),
+        collate,
         batch_size=batch_size,
         topology=topology,
         strict=strict,
-        count_samples=partial(_recall_samples, source, text.text_field, tokenize, cut),
+        count_samples=partial(_recall_samples, replace(text, given_tokenizer=tokenize.tokenizer), cut),
     )
 
 
-def _make_tokenize(text: Text, spec: SampleSpec) -> Tokenize:
-    return tokenize_with(text.tokenizer, encoder=text.encoder, strips=spec.cut == "document")
-
-
-def _recall_samples(
-    source: Any, text_field: str, tokenize: Tokenize, cut: StreamCut | StreamDocumentCut
-) -> int | None:
-    """Return the samples that a source gives, if `tdstream.count` has counted them."""
+def _recall_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> int | None:
+    """Return the samples that a text gives, if `tdstream.count` has counted them."""
     try:
         if next(user_cache("counts").glob("count-*.json"), None) is None:
             return None
@@ -186,6 +172,4 @@ def _recall_samples(
     # Loads datasets, which takes a second that only users of `count` wait for.
     from tdstream.preparation.count_cache import known_samples  # noqa: PLC0415
 
-    return known_samples(
-        source, tokenize.tokenizer, text_field, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride
-    )
+    return known_samples(text, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride)

@@ -20,7 +20,7 @@ from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, Observer
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.schedule.windows import DocumentCut, count_samples
-from tdstream.text.batches import TextSource
+from tdstream.text.batches import TextBatches
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.open import open_text
 from tdstream.text.options import TextOptions
@@ -71,7 +71,7 @@ def recall_count(
 
 
 def _count(
-    source: TextSource,
+    source: TextBatches,
     tokenizer: Any,
     options: TextOptions,
     cut: DocumentCut | None,
@@ -94,7 +94,9 @@ def _count_windows(lengths: NDArray[np.int64], cut: DocumentCut) -> int:
     return int(cut.count(lengths[cut.is_kept(lengths)] + 1).sum())
 
 
-def _key(options: TextOptions, tokenizer: Any, source: TextSource, cut: DocumentCut | None) -> dict[str, Any]:
+def _key(
+    options: TextOptions, tokenizer: Any, source: TextBatches, cut: DocumentCut | None
+) -> dict[str, Any]:
     """Return what decides a count, in JSON types."""
     prepared = PrepareOptions(text=options)
     identity = make_identity(prepared, plan_corpus(prepared, tokenizer), source.facts)
@@ -132,16 +134,13 @@ def _keep(path: Path, key: dict[str, Any], counted: CountedText) -> None:
         logger.warning("The count is not kept, and will be made again the next time: %s", error)
 
 
-def known_samples(
-    source: Any, tokenizer: Any, text_field: str, *, cut: DocumentCut | None, seq_len: int, stride: int
-) -> int | None:
-    """Return how many samples a source gives in all; None if it was never counted.
+def known_samples(text: TextOptions, *, cut: DocumentCut | None, seq_len: int, stride: int) -> int | None:
+    """Return how many samples a text gives in all; None if it was never counted.
 
     A source that is no dataset is recognised by its first records, which this reads.
     """
-    options = TextOptions.of(source, tokenizer, text_field=text_field, strip=cut is not None)
     try:
-        known = recall_count(options, cut)
+        known = recall_count(text, cut)
     except TdstreamError as error:
         logger.debug("Whether this text was counted before cannot be seen: %s", error)
         return None

@@ -28,10 +28,10 @@ from tdstream.preparation.options import OutputOptions, PrepareOptions, check_pl
 from tdstream.preparation.result import Counts, NoObserver, Observer, PrepareResult
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
-from tdstream.text.batches import TextBatch, TextSource
+from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choosing
-from tdstream.text.tokenizer import get_tokenizer, packed
+from tdstream.text.tokenizer import get_tokenizer, pack_tokenizer
 from tdstream.writing.append import check_base
 from tdstream.writing.staging import read_unfinished
 from tdstream.writing.writer import CorpusWriter
@@ -88,14 +88,14 @@ class Preparation:
                 error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
             raise
 
-    def _open(self) -> TextSource:
+    def _open(self) -> TextBatches:
         # Importing datasets takes a second, in which the encoder is loaded.
         from tdstream.text.open import open_text  # noqa: PLC0415
 
         return open_text(self._options.text, self._options.tasks.share)
 
     def _prepare(
-        self, plan: CorpusMeta, identity: dict[str, Any], chosen: Chosen, source: TextSource
+        self, plan: CorpusMeta, identity: dict[str, Any], chosen: Chosen, source: TextBatches
     ) -> PrepareResult:
         holdout = choose_held_out(self._options.holdout, source)
         # Nothing is written before there is a first record, unless there may be none.
@@ -157,7 +157,7 @@ class Preparation:
             return Overlapped(batches, encoder, eos_token_id)
         setup = EncoderSetup(
             tokenizer=text.tokenizer,
-            pickled=b"" if text.given_tokenizer is None else packed(text.given_tokenizer),
+            pickled=b"" if text.given_tokenizer is None else pack_tokenizer(text.given_tokenizer),
             tokenizer_fingerprint=plan.tokenizer_fingerprint,
             encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
             eos_token_id=eos_token_id,
@@ -205,7 +205,7 @@ def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_ou
     held_out.end(others)
 
 
-def _with_a_first_one(source: TextSource) -> Iterator[TextBatch]:
+def _with_a_first_one(source: TextBatches) -> Iterator[TextBatch]:
     """Return the batches of a source; raise, before anything is written, if there is none."""
     batches = source.batches()
     first = next(batches, None)

@@ -24,7 +24,7 @@ from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.options import HoldoutOptions
 from tdstream.preparation.result import Counts, DocumentCounts
 from tdstream.schedule.order import splitmix64
-from tdstream.text.batches import TextSource
+from tdstream.text.batches import TextBatches
 from tdstream.writing.writer import CorpusWriter
 
 _KEY = np.uint64(0x9E3779B97F4A7C15)
@@ -64,7 +64,7 @@ def _some(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
     )
 
 
-def choose_held_out(options: HoldoutOptions, source: TextSource) -> Holdout | None:
+def choose_held_out(options: HoldoutOptions, source: TextBatches) -> Holdout | None:
     """Return the rule; None where nothing is held out.
 
     Raises:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tdstream.core.errors import CorpusError
 from tdstream.preparation.result import Counts, DocumentCounts, count
-from tdstream.text.segments import Place
+from tdstream.text.records import SegmentPlace
 from tdstream.writing.journal import JournalEntry, join_encoders
 
 _BEGIN_AGAIN = "Pass {overwrite} without {resume} to begin again."
@@ -26,7 +26,7 @@ class TokenBlock:
     ids: NDArray[Any]
     """With end-of-text tokens, shape [num_tokens]."""
     documents: DocumentCounts
-    begin: Place
+    begin: SegmentPlace
     """Place of the first record."""
     encoder: str = ""
     """Name of the encoder."""
@@ -45,7 +45,7 @@ class Ledger:
     of its tokens that are safe; a resumed run encodes the record again and drops that many tokens.
     """
 
-    def __init__(self, begin: Place) -> None:
+    def __init__(self, begin: SegmentPlace) -> None:
         self.place = begin
         """Place of the first record that was not safe as a whole at the start."""
         self.counts = Counts()
@@ -59,7 +59,7 @@ class Ledger:
         self._clock = time.monotonic()
 
     @classmethod
-    def of(cls, entries: Iterable[JournalEntry], begin: Place) -> Ledger:
+    def of(cls, entries: Iterable[JournalEntry], begin: SegmentPlace) -> Ledger:
         """Return the ledger as it stood at the end of a journal's last shard.
 
         Raises:
@@ -70,7 +70,7 @@ class Ledger:
             for entry in entries:
                 note = entry.note
                 ledger.counts += Counts.from_json(note)
-                ledger.place = Place(int(note["segment"]), int(note["row"]))
+                ledger.place = SegmentPlace(int(note["segment"]), int(note["row"]))
                 ledger.lengths.update({int(length): int(times) for length, times in note["lengths"]})
                 ledger._partial = int(note["partial"])
                 num_tokens += entry.shard.tokens
@@ -108,13 +108,13 @@ class Ledger:
         row = int(block.rows[documents]) if partial else int(block.rows[documents - 1]) + 1
         self._count(block, documents, row)
         self._encoders.setdefault(block.encoder)
-        return self._note(Place(block.begin.segment, block.begin.row + row), partial)
+        return self._note(SegmentPlace(block.begin.segment, block.begin.row + row), partial)
 
     def end(self, block: TokenBlock) -> None:
         """Count all of a block as written."""
         self._count(block, len(block.rows), block.num_records)
         self._encoders.setdefault(block.encoder)
-        self.place = Place(block.begin.segment, block.begin.row + block.num_records)
+        self.place = SegmentPlace(block.begin.segment, block.begin.row + block.num_records)
         self._documents = self._row = self._partial = 0
 
     def last_note(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Ledger:
         self._new_lengths.update(lengths)
         self._documents, self._row = documents, row
 
-    def _note(self, place: Place, partial: int) -> dict[str, Any]:
+    def _note(self, place: SegmentPlace, partial: int) -> dict[str, Any]:
         now = time.monotonic()
         spent = Counts(seconds=now - self._clock)
         new, lengths = asdict(self._new + spent), sorted(self._new_lengths.items())

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.read_ahead import ReadAhead
 from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.result import DocumentCounts
 from tdstream.text.batches import TextBatch
 from tdstream.text.encoders.encoder import Encoded, Encoder
-from tdstream.text.read_ahead import Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Overlapped:
             batch.texts.clear()  # Free them before the ids are copied.
             return make_block(batch, add_eos(encoded, eos_token_id, encoder.name))
 
-        self._read = Ahead(batches)
-        self._encoded = Ahead(map(encode, self._read))  # A generator would keep its last block alive.
+        self._read = ReadAhead(batches)
+        self._encoded = ReadAhead(map(encode, self._read))  # A generator would keep its last block alive.
 
     def __iter__(self) -> Iterator[TokenBlock]:
         return iter(self._encoded)

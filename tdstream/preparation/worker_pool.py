@@ -22,14 +22,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tdstream.core.errors import TdstreamError, TokenizerError
+from tdstream.core.read_ahead import ReadAhead
 from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.tokenizing import make_block, tokenize
 from tdstream.text.batches import TextBatch
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.network import in_one_line
-from tdstream.text.read_ahead import Ahead
-from tdstream.text.tokenizer import fingerprint, load_tokenizer, unpacked
+from tdstream.text.tokenizer import fingerprint, load_tokenizer, unpack_tokenizer
 
 PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
@@ -81,7 +81,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
 
 
 def _encoder(setup: EncoderSetup) -> Encoder:
-    tokenizer = unpacked(setup.pickled) if setup.pickled else load_tokenizer(setup.tokenizer)
+    tokenizer = unpack_tokenizer(setup.pickled) if setup.pickled else load_tokenizer(setup.tokenizer)
     if fingerprint(tokenizer) != setup.tokenizer_fingerprint:
         raise TokenizerError(
             f"Tokenizer {setup.tokenizer!r} has changed since the preparation began. Begin again."
@@ -161,10 +161,10 @@ class EncoderPool:
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._workers = [EncoderProcess(setup) for _ in range(num_proc)]
-        self._read = Ahead(batches)
+        self._read = ReadAhead(batches)
         self._sender = threading.Thread(target=self._send, daemon=True)
         self._sender.start()
-        self._encoded = Ahead(self._blocks())
+        self._encoded = ReadAhead(self._blocks())
 
     def __iter__(self) -> Iterator[TokenBlock]:
         return iter(self._encoded)

@@ -16,7 +16,7 @@ from tdstream.core.errors import StateError
 from tdstream.streams.cut import RecordBlock, Sample, StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
-from tdstream.text.text_source import TextBlock, TextSource
+from tdstream.text.text_stream import TextBlock, TextStream
 from tdstream.text.tokenize import Tokenize
 
 _NUMBERS = ("epoch", "records", "tokens", "samples", "left_out", "served", "read", "cut")
@@ -26,7 +26,7 @@ _NUMBERS = ("epoch", "records", "tokens", "samples", "left_out", "served", "read
 class StreamNodes:
     """The nodes of a live stream, from left to right."""
 
-    source: TextSource
+    source: TextStream
     tokenize: Tokenize
     cut: StreamCut | StreamDocumentCut
     shuffle: ShuffleBuffer

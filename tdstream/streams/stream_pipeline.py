@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamPipeline(EpochDataset):
-    """TextSource > Tokenize > StreamCut > ShuffleBuffer > Batch > Collate, as an IterableDataset.
+    """TextStream > Tokenize > StreamCut > ShuffleBuffer > Batch > Collate, as an IterableDataset.
 
     Each process reads a stream of its own: one for each worker of each rank. Made by `build`.
 

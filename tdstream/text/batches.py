@@ -1,4 +1,4 @@
-"""Read a stream of records a batch at a time, and take from each the text that it promises."""
+"""Texts for a preparation: batches of one task's share, each text with the place of its record."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError, SourceError
-from tdstream.text.fields import Table, listed
+from tdstream.text.fields import Table, find_fault, measure_texts, missing_field_error, no_text_error
 from tdstream.text.network import in_one_line
 from tdstream.text.options import TextOptions
-from tdstream.text.segments import Place, Runs, Share, rows_of
+from tdstream.text.records import SegmentPlace, Segments
 
 Task = tuple[int, int] | None
 """Number i and count n of a task that reads share i of n; None reads all."""
-_SLICE = 1 << 20  # Characters encoded at once.
-_MOST_BYTES = 4 << 20  # Of text in a batch: what an encoder makes of it is many times as large.
+_MOST_BYTES = 4 << 20  # of text in a batch: what an encoder makes of it is many times as large
 
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """The texts of some records that follow each other."""
+    """The texts of consecutive records."""
 
     texts: list[str]
     """One per good record."""
     num_records: int
     """Records read for it, bad ones too."""
-    begin: Place
-    """Where the first of these records lies."""
+    begin: SegmentPlace
+    """The place before the first of these records."""
     rows: NDArray[np.int64]
     """Which of these records each text is from, counted from 0; shape [num_texts]."""
     sizes: NDArray[np.int64]
@@ -40,218 +39,216 @@ class TextBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is known of a dataset beside its records."""
+    """What is known of a source beside its records."""
 
     files: list[str] = field(default_factory=list)
     """What it is read from."""
     identity: dict[str, Any] = field(default_factory=dict)
-    """What tells it from others where there are no files; JSON types."""
+    """Tells a source without files from others; JSON types."""
     total: int | None = None
-    """Records that there are to read; None where unknown."""
+    """Records to read; None where unknown."""
     columns: list[str] | None = None
     """The names of all fields, where only some of them are read."""
 
 
-class TextSource:
-    """An opened dataset. Close it, or use it in a `with` statement."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The records that one task reads."""
 
-    def __init__(
-        self, runs: Runs, share: Share, options: TextOptions, facts: Facts, task: Task = None
-    ) -> None:
+    begin: SegmentPlace
+    end_segment: int
+    """The first segment that is not read any more."""
+    limit: int | None
+    """Records to read at most; None means all before end_segment."""
+
+
+def find_share(segments: Segments, task: Task, max_samples: int | None) -> Share:
+    """Return what a task reads; the shares in order are the dataset in its order.
+
+    All tasks together read at most max_samples. Each takes whole segments where there are enough: of 3
+    segments two tasks take 1 and 2. Else each takes records: of segments with 4, 4 and 2 records four tasks
+    take records 0-1, 2-4, 5-6 and 7-9.
+    """
+    number, num_tasks = task or (0, 1)
+    count = segments.num_segments
+    if num_tasks == 1:
+        return Share(begin=SegmentPlace(0, 0), end_segment=count, limit=max_samples)
+    if count >= num_tasks and max_samples is None:
+        first, stop = (count * end // num_tasks for end in (number, number + 1))
+        return Share(begin=SegmentPlace(first, 0), end_segment=stop, limit=None)
+    rows = count_rows(segments, max_samples)
+    first, stop = (sum(rows) * end // num_tasks for end in (number, number + 1))
+    return Share(begin=_find_place(rows, first), end_segment=len(rows), limit=stop - first)
+
+
+def count_rows(segments: Segments, max_samples: int | None) -> list[int]:
+    """Return how many records of each segment are read, up to the last of which any are."""
+    rows: list[int] = []
+    left = max_samples
+    for segment in range(segments.num_segments):
+        if left is not None and left <= 0:
+            break
+        found = segments.count_rows(segment)
+        rows.append(found if left is None else min(found, left))
+        left = None if left is None else left - found
+    return rows
+
+
+def _find_place(rows: list[int], record: int) -> SegmentPlace:
+    """Return the place before a record, which is counted over all segments."""
+    for segment, count in enumerate(rows):
+        if record < count:
+            return SegmentPlace(segment, record)
+        record -= count
+    return SegmentPlace(len(rows), 0)
+
+
+class TextBatches:
+    """An opened text. Close it, or use it in a `with` statement."""
+
+    def __init__(self, segments: Segments, options: TextOptions, facts: Facts, task: Task = None) -> None:
         self.facts, self._task = facts, task
-        self._runs: Runs | None = runs
-        self._share = share
+        self._segments: Segments | None = segments
+        self._share = find_share(segments, task, options.max_samples)
         self._options = options
         self._tables: Iterator[Table] | None = None
         self._ended = False
-        self.begin = share.begin
-        """Where the next record lies."""
+        self.begin = self._share.begin
+        """The place before the next record."""
         self._num_records = 0
 
     @property
     def total(self) -> int | None:
-        """Records that there are to read; None where unknown."""
-        numbers = [number for number in (self.facts.total, self._share.limit) if number is not None]
-        return min(numbers, default=None)
-
-    def go_to(self, place: Place, num_records: int) -> None:
-        """Begin behind records that an earlier run has read.
-
-        Args:
-            place: Where.
-            num_records: How many of them there are.
-        """
-        self.begin = place
-        self._num_records = num_records
+        """Records to read; None where unknown."""
+        known = None if self._task else self.facts.total
+        return min((number for number in (known, self._share.limit) if number is not None), default=None)
 
     @property
     def name(self) -> str:
-        """What the dataset is called."""
+        """The name of the dataset."""
         return self._options.dataset
 
-    def count_rows(self) -> list[int]:
-        """Return how many records of each run all tasks together read, after counting where need be.
+    def go_to(self, place: SegmentPlace, num_records: int) -> None:
+        """Begin at a place, after so many records that an earlier run has read."""
+        self.begin, self._num_records = place, num_records
 
-        Raises:
-            ConfigError: If the dataset is not on this machine: counting it would fetch all of it.
+    def count_rows(self) -> list[int]:
+        """Return how many records of each segment all tasks together read, counting where necessary.
+
+        Raises ConfigError if the dataset is not on this machine: counting would fetch all of it.
         """
         if not all(Path(file).exists() for file in self.facts.files):
             raise ConfigError(
-                f"val_documents needs to know how many records dataset {self._options.dataset!r} has, which "
-                f"would fetch all of it once more. Use val_fraction."
+                f"val_documents needs the number of records of dataset {self.name!r}, which would fetch all "
+                f"of it once more. Use val_fraction."
             )
-        return [] if self._runs is None else rows_of(self._runs, self._options.max_samples)
+        return [] if self._segments is None else count_rows(self._segments, self._options.max_samples)
 
     def batches(self) -> Iterator[TextBatch]:
-        """Read the texts.
-
-        Raises:
-            SourceError: If a record holds no text (unless these are skipped), or reading stops on an error.
-        """
+        """Read the texts; raise SourceError for a record without text, unless these are skipped."""
         left = None if self._share.limit is None else self._share.limit - self._num_records
         for segment in range(self.begin.segment, self._share.end_segment):
             skip = self.begin.row if segment == self.begin.segment else 0
-            left = yield from self._batches_of(segment, skip, left)
+            left = yield from self._read_segment(segment, skip, left)
 
     def close(self) -> None:
-        """Give the stream up."""
-        tables, runs, self._tables, self._runs = self._tables, self._runs, None, None
-        if tables is not None and runs is not None and not self._ended:
-            runs.leave(tables)
+        """Stop reading."""
+        tables, segments, self._tables, self._segments = self._tables, self._segments, None, None
+        if tables is not None and segments is not None and not self._ended:
+            segments.leave(tables)
 
-    def __enter__(self) -> TextSource:
+    def __enter__(self) -> TextBatches:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _batches_of(
+    def _read_segment(
         self, segment: int, skip: int, left: int | None
     ) -> Generator[TextBatch, None, int | None]:
-        """Yield the texts of a segment behind its first records, and return how many may still be read."""
-        if left == 0 or self._runs is None:
+        """Yield the texts of a segment after its first records, and return how many may still be read."""
+        if left == 0 or self._segments is None:
             return left
-        self._tables, self._ended = self._runs.tables(segment, self._options.batch_size), False
+        self._tables, self._ended = self._segments.read(segment, self._options.batch_size), False
         row = 0
         while left is None or left > 0:
-            table = self._next()
+            table = self._next_table()
             if table is None:
                 self._ended = True
                 break
-            first, place, row = max(skip - row, 0), Place(segment, max(skip, row)), row + table.num_rows
+            first, place, row = (
+                max(skip - row, 0),
+                SegmentPlace(segment, max(skip, row)),
+                row + table.num_rows,
+            )
             table = table.slice(first, left)
-            num_records, pieces = table.num_rows, _pieces(self._batch(table, place))
-            del table  # The texts are copies.
+            num_records, pieces = table.num_rows, _split_batch(self._make_batch(table, place))
+            del table  # the texts are copies
             yield from pieces if num_records else ()
             left = None if left is None else left - num_records
             self._num_records += num_records
         return left
 
-    def _next(self) -> Table | None:
+    def _next_table(self) -> Table | None:
         try:
             return next(self._tables or iter(()), None)
-        except Exception as error:  # It raises whatever its many readers raise.
-            place = (
-                f"after record {self._num_records - 1:,}" if self._num_records else "before the first record"
-            )
+        except Exception as error:  # whatever the readers of `datasets` and a caller's functions raise
+            done = self._num_records
+            place = f"after record {done - 1:,}" if done else "before the first record"
             hint = "; skip_bad cannot go on where the reader itself stops" if self._options.skip_bad else ""
             raise SourceError(
-                f"Dataset {self._options.dataset!r} cannot be read on {place} (counted from 0"
-                f"{self._whose()}): {in_one_line(error)}. Repair what follows there{hint}."
+                f"Dataset {self.name!r} cannot be read on {place} ({self._counted}): "
+                f"{in_one_line(error)}. Repair what follows there{hint}."
             ) from error
 
-    def _batch(self, table: Table, place: Place) -> TextBatch:
+    def _make_batch(self, table: Table, place: SegmentPlace) -> TextBatch:
         values, missing = table.texts(self._options.text_field)
         if self._options.strip:
             values = [value.strip() if isinstance(value, str) else value for value in values]
-        if missing and not self._num_records:  # Further on it may be absent, as in any record.
-            raise missing_field(missing, table.names)
-        sizes = _sizes(values)
+        if missing and not self._num_records:  # further on it may be absent, as in any record
+            raise missing_field_error(missing, table.list_fields())
+        sizes = measure_texts(values)
         if sizes is not None:
             return TextBatch(values, len(values), place, np.arange(len(values)), sizes)
-        faults = [_fault(value) for value in values]
+        faults = [find_fault(value) for value in values]
         if not self._options.skip_bad:
-            bad = next(number for number, fault in enumerate(faults) if fault)
-            raise self._no_text(self._num_records + bad, faults[bad], table.slice(bad, 1))
+            bad = next(row for row, fault in enumerate(faults) if fault)
+            raise self._no_text_error(self._num_records + bad, faults[bad], table.slice(bad, 1))
         rows = np.flatnonzero([not fault for fault in faults])
         texts = [values[row] for row in rows]
         sizes = np.array([len(text.encode()) for text in texts], np.int64)
         return TextBatch(texts, len(values), place, rows, sizes)
 
-    def _whose(self) -> str:
-        return "" if self._task is None else f" in the share of task {self._task[0]}"
+    @property
+    def _counted(self) -> str:
+        return "counted from 0" + ("" if self._task is None else f" in the share of task {self._task[0]}")
 
-    def _no_text(self, record: int, fault: str, row: Table) -> SourceError:
-        others = row.filled()
-        if len(others) <= 1 and self.facts.columns is not None:  # Only the text was read.
-            others = self.facts.columns
-        named = listed(name for name in others if name != self._options.text_field)
-        return SourceError(
-            f"Record {record:,} (counted from 0{self._whose()}) of {self._options.dataset!r} has no text in "
-            f"{self._options.text_field!r}: {fault}. Its other fields: {named}.",
-            "Repair it, or pass {skip_bad} to leave such records out.",
-        )
+    def _no_text_error(self, record: int, fault: str, row: Table) -> SourceError:
+        fields = row.list_filled()
+        if len(fields) <= 1 and self.facts.columns is not None:  # only the text was read
+            fields = self.facts.columns
+        where = f"Record {record:,} ({self._counted}) of {self.name!r}"
+        hint = "Repair it, or pass {skip_bad} to leave such records out."
+        return no_text_error(where, self._options.text_field, fault, fields, hint)
 
 
-def missing_field(missing: list[str], names: str) -> SourceError:
-    """Return the error for a text field that no record has.
-
-    Args:
-        missing: The fields that were asked for and are not there.
-        names: The fields that there are.
-    """
-    named = " and ".join(map(repr, missing))
-    return SourceError(
-        f"The records have no field {named}; their fields are: {names}.", "Name one with {text_field:...}."
-    )
-
-
-def _pieces(batch: TextBatch) -> Iterator[TextBatch]:
-    """Divide a batch that holds much text, between two texts."""
+def _split_batch(batch: TextBatch) -> Iterator[TextBatch]:
+    """Divide a batch with much text, between two texts."""
     ends = np.cumsum(batch.sizes)
     first = begin = 0
     while first < len(batch.texts):
         read = int(ends[first - 1]) if first else 0
         stop = max(int(np.searchsorted(ends, read + _MOST_BYTES, side="right")), first + 1)
         end = batch.num_records if stop == len(batch.texts) else int(batch.rows[stop])
-        place = Place(batch.begin.segment, batch.begin.row + begin)
+        place = SegmentPlace(batch.begin.segment, batch.begin.row + begin)
         rows, sizes = batch.rows[first:stop] - begin, batch.sizes[first:stop]
-        yield TextBatch(_taken(batch.texts, first, stop), end - begin, place, rows, sizes)
+        yield TextBatch(_take(batch.texts, first, stop), end - begin, place, rows, sizes)
         first, begin = stop, end
     if not batch.texts:
         yield batch
 
 
-def _taken(texts: list[str], first: int, stop: int) -> list[str]:
-    """Return some texts, and leave empty ones where they were, so that nothing else holds them."""
+def _take(texts: list[str], first: int, stop: int) -> list[str]:
+    """Return some texts, and leave empty ones in their place, so that nothing else holds them."""
     taken, texts[first:stop] = texts[first:stop], [""] * (stop - first)
     return taken
-
-
-def _sizes(values: list[Any]) -> NDArray[np.int64] | None:
-    """Return the bytes of each text in UTF-8; None if one of the values is no text."""
-    if not all(type(value) is str for value in values):
-        return None
-    try:
-        sizes = [len(value) if value.isascii() else _size(value) for value in values]
-    except UnicodeEncodeError:
-        return None
-    return np.array(sizes, np.int64)
-
-
-def _size(text: str) -> int:
-    """Return the bytes of a text in UTF-8; no copy of all of a long one is made."""
-    return sum(len(text[begin : begin + _SLICE].encode()) for begin in range(0, len(text), _SLICE))
-
-
-def _fault(value: object) -> str:
-    """Return what keeps a value from being text; empty if nothing does."""
-    if value is None:
-        return "it is None or absent"
-    if not isinstance(value, str):
-        return f"it holds {type(value).__name__}"
-    return (
-        ""
-        if _sizes([value]) is not None
-        else "it holds half of a surrogate pair, which stands for no character"
-    )

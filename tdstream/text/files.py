@@ -1,4 +1,4 @@
-"""Find the local files that hold a dataset, in the order of their paths, and see that none is forgotten."""
+"""Local files of a dataset, in the order of their paths, and checks that none is left out or read twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tdstream.core.errors import ConfigError, SourceError
 
-FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".parquet": ("parquet", {}),
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
@@ -21,36 +21,25 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The builder of `datasets` for each ending, and its settings."""
 _COMPRESSED = (".gz", ".zst", ".zstd")
-_NO_DATA = ("readme", "license", "dataset_info")  # Such files lie beside data, and are none.
+_NO_DATA = ("readme", "license", "dataset_info")  # files that lie beside data
 
 
-def ending_of(path: str | Path) -> str:
-    """Return the ending that tells a file's format, one of FORMATS; empty if it is another one.
-
-    Args:
-        path: Its path; the ending of a compression is passed over.
-    """
+def _find_ending(path: str | Path) -> str:
+    """Return the ending that tells a file's format, without compression; empty if it is unknown."""
     name = Path(path).name.lower()
     for compressed in _COMPRESSED:
         name = name.removesuffix(compressed)
     ending = Path(name).suffix
-    return ending if ending in FORMATS else ""
+    return ending if ending in _FORMATS else ""
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name is to be matched with files, because it holds ``*``, ``?`` or ``[``."""
+    """Return whether a name is a pattern of files: it has ``*``, ``?`` or ``[``."""
     return glob.has_magic(name)
 
 
-def matching(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, in the order of their paths.
-
-    Args:
-        pattern: As a shell has them; ``**`` stands for any number of directories.
-
-    Raises:
-        SourceError: If there is none.
-    """
+def find_matching(pattern: str) -> list[Path]:
+    """Return the files that a shell pattern matches, sorted by path; ``**`` is any number of directories."""
     found = [Path(path) for path in glob.glob(str(Path(pattern).expanduser()), recursive=True)]
     files = sorted({path.absolute() for path in found if path.is_file()}, key=str)
     if not files:
@@ -63,60 +52,36 @@ def matching(pattern: str) -> list[Path]:
     return files
 
 
-def format_of(files: list[Path], asked: str) -> tuple[str, dict[str, Any]]:
-    """Return the builder for some files, and its settings.
-
-    Args:
-        files: At least one.
-        asked: What was asked for.
-
-    Raises:
-        SourceError: If one is of no known kind, or they are of several kinds.
-    """
-    unknown = next((file for file in files if not ending_of(file)), None)
+def find_format(files: list[Path], asked: str) -> tuple[str, dict[str, Any]]:
+    """Return the builder for some files, and its settings; `asked` is what the user named."""
+    unknown = next((file for file in files if not _find_ending(file)), None)
     if unknown is not None:
         raise SourceError(
-            f"{unknown} is of no known kind; expected one of {', '.join(FORMATS)}, also with "
-            f"{' or '.join(_COMPRESSED[:2])} behind it. Rename it, or pass its format as the dataset "
+            f"{unknown} is of no known kind; expected one of {', '.join(_FORMATS)}, also with "
+            f"{' or '.join(_COMPRESSED[:2])} after it. Rename it, or pass its format as the dataset "
             f"(json, parquet, csv, text) and the file in data_files."
         )
     check_one_format(files, asked)
-    return FORMATS[ending_of(files[0])]
+    return _FORMATS[_find_ending(files[0])]
 
 
 def check_one_format(files: Iterable[str | Path], asked: str) -> None:
-    """Refuse files of several kinds.
-
-    Args:
-        files: Those that are to be read; endings that are not known are passed over.
-        asked: What was asked for.
-
-    Raises:
-        SourceError: If two of them have to be read in different ways.
-    """
+    """Raise SourceError for files that have to be read in different ways; unknown endings are skipped."""
     first: dict[str, str | Path] = {}
     for file in files:
-        if ending_of(file):
-            builder, settings = FORMATS[ending_of(file)]
+        if _find_ending(file):
+            builder, settings = _FORMATS[_find_ending(file)]
             first.setdefault(f"{builder} {settings}", file)
     if len(first) > 1:
         one, other = list(first.values())[:2]
         raise SourceError(
             f"{asked!r} holds files of several kinds, such as {one} and {other}. Prepare one kind at a time: "
-            f"name a pattern, for example '**/*{ending_of(one)}'."
+            f"name a pattern, for example '**/*{_find_ending(one)}'."
         )
 
 
 def check_none_left_out(directory: Path, used: Iterable[str]) -> None:
-    """Refuse a directory some of whose files would be passed over without a word.
-
-    Args:
-        directory: It.
-        used: The files of all of its splits.
-
-    Raises:
-        SourceError: If it holds another file that looks like data.
-    """
+    """Raise SourceError if a directory has a data file that none of its splits uses."""
     known = {str(Path(file).absolute()) for file in used}
     others = sorted(str(path) for path in directory.absolute().rglob("*") if _is_data(path, directory))
     left_out = [path for path in others if path not in known]
@@ -125,7 +90,7 @@ def check_none_left_out(directory: Path, used: Iterable[str]) -> None:
         raise SourceError(
             f"{len(left_out):,} files of {directory} belong to none of its splits, such as {left_out[0]}: "
             f"some file or directory is named like a split (train, test, ...), which leaves out the others. "
-            f"Name what to read by a pattern, such as '{directory}/**/*{ending_of(left_out[0])}'."
+            f"Name what to read by a pattern, such as '{directory}/**/*{_find_ending(left_out[0])}'."
         )
 
 
@@ -133,7 +98,7 @@ def _is_data(path: Path, directory: Path) -> bool:
     inside = path.relative_to(directory.absolute()).parts
     hidden = any(part.startswith((".", "__")) for part in inside)
     named = path.name.lower().startswith(_NO_DATA)
-    return bool(ending_of(path)) and not hidden and not named and path.is_file()
+    return bool(_find_ending(path)) and not hidden and not named and path.is_file()
 
 
 def was_saved(path: Path) -> bool:
@@ -142,15 +107,7 @@ def was_saved(path: Path) -> bool:
 
 
 def check_each_matches(patterns: Iterable[str], directory: Path) -> None:
-    """Refuse patterns that match no file, even if others do.
-
-    Args:
-        patterns: Names and patterns of local files; addresses are passed over.
-        directory: What they are relative to.
-
-    Raises:
-        SourceError: If there is no file for one of them.
-    """
+    """Raise SourceError for a pattern, relative to a directory, that matches no file; URLs are skipped."""
     for pattern in patterns:
         path = directory / Path(pattern).expanduser()
         if "://" not in pattern and not path.exists() and not glob.glob(str(path), recursive=True):
@@ -160,14 +117,9 @@ def check_each_matches(patterns: Iterable[str], directory: Path) -> None:
 
 
 def check_no_file_twice(files: list[str], patterns: Iterable[str]) -> None:
-    """Refuse patterns that overlap, because documents would be in the corpus twice.
+    """Raise ConfigError for patterns that overlap: documents would be in the corpus twice.
 
-    Args:
-        files: What the patterns match.
-        patterns: Names and patterns; names without a pattern among them may be repeated.
-
-    Raises:
-        ConfigError: If one file is matched twice.
+    Names that are no patterns may be repeated.
     """
     times = Counter(files)
     twice = next((file for file in files if times[file] > 1), None)

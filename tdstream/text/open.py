@@ -1,12 +1,13 @@
-"""Find the text that is to be prepared, on the hub or on this machine, and open it as a stream."""
+"""Text for a preparation, named or in the caller's hands, on the hub or on this machine."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,150 +16,137 @@ import pyarrow as pa
 import pyarrow.parquet
 from datasets import Dataset, Features, IterableDataset, Value
 
-from tdstream.core.checks import check_new_iterator, check_source
 from tdstream.core.errors import ConfigError, SourceError
-from tdstream.text.batches import Facts, Task, TextSource, missing_field
-from tdstream.text.fields import Table, missing_of, names_in, parts_of, steps_to, types_of
+from tdstream.text.arrow_table import Types, find_columns, find_missing, get_types, list_fields
+from tdstream.text.batches import Facts, Task, TextBatches
+from tdstream.text.dataset_records import FileSegments, StreamSegment, TableSegments, close_early
+from tdstream.text.fields import Table, missing_field_error
 from tdstream.text.files import (
     check_each_matches,
     check_no_file_twice,
     check_none_left_out,
     check_one_format,
-    format_of,
+    find_format,
+    find_matching,
     is_pattern,
-    matching,
     was_saved,
 )
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import DEFAULT_DATA_NAME, TextOptions
-from tdstream.text.segments import (
-    FileSegments,
-    ListRuns,
-    OneRun,
-    Runs,
-    abandon,
-    dataset_runs,
-    list_runs,
-    share_of,
-)
+from tdstream.text.records import IterableRecords, Segments, SequenceRecords
+from tdstream.text.source import SourceType, find_source_type
 
-_LOOK = 16
-"""Records at the beginning that stand for a source whose records cannot all be compared."""
+_PEEKED = 16
+"""First records that stand for a source whose records cannot all be compared."""
+_BUILDERS = {"parquet", "json", "csv", "text"}
 
 
-def open_given(given: Any, options: TextOptions, task: Task = None) -> TextSource:
-    """Open a list, a dataset, a function that returns an iterator, or another repeatable iterable.
+def open_text(options: TextOptions, task: Task = None) -> TextBatches:
+    """Open the text that the options name or hold; with `task`, share i of n of its records.
 
     Raises:
-        ConfigError: If it is something else, or an option does not go with it.
-        SourceError: If it lacks the text field.
+        ConfigError: If two options do not go together, or the source cannot be read.
+        SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
     """
+    source = options.dataset if options.given is None else options.given
+    request = _make_request(options) if options.given is None else None
+    try:
+        if request is not None and was_saved(Path(request.path)):
+            source, request = datasets.load_from_disk(request.path), None
+        if request is not None:
+            segments, facts = _open_files(request, options, task)
+        else:
+            segments, facts = _open_object(source, options, task)
+        return TextBatches(segments, options, facts, task)
+    except (ConfigError, SourceError):
+        raise
+    except StopIteration:  # the json reader's answer where no fields can be inferred
+        raise SourceError(
+            f"Dataset {options.dataset!r} gives no document: its first file is empty. Leave that out."
+        ) from None
+    except Exception as error:  # whatever the readers of `datasets` raise
+        raise SourceError(
+            f"Dataset {options.dataset!r} cannot be opened: {in_one_line(error)}. "
+            f"Check the dataset, its data_name, split and data_files."
+        ) from error
+
+
+def _open_object(source: Any, options: TextOptions, task: Task) -> tuple[Segments, Facts]:
     for name in ("data_name", "data_files", "lines"):
         if getattr(options, name):
             raise ConfigError(
                 f"{name} is for a dataset that is named, not for one that is given. Leave it out."
             )
-    given = _split_of(given, options.split)
-    number, num_tasks = task or (0, 1)
-    runs, facts = _opened(given, options, num_tasks)
-    share = share_of(runs, number, num_tasks, options.max_samples)
-    return TextSource(runs, share, options, replace(facts, total=None) if task else facts, task)
+    source = _choose_split(source, options.split)
+    source_type = find_source_type(source)
+    if source_type is SourceType.DATASET:
+        return _open_dataset(source, options)
+    if source_type is SourceType.DATASET_STREAM:
+        return _open_dataset_stream(source, options, task)
+    length = len(source) if hasattr(source, "__len__") else None
+    if source_type is SourceType.LIST:
+        records = SequenceRecords(source)
+        tables = (table for segment in range(records.num_segments) for table in records.read(segment, 1000))
+        return records, Facts(identity={"length": length, "content": _digest(tables, options)}, total=length)
+    iterable = IterableRecords(source)
+    first = _digest([iterable.peek(_PEEKED)], options)
+    return iterable, Facts(identity={"length": length, "first": first}, total=length)
 
 
-def _split_of(given: Any, split: str) -> Any:
-    if not isinstance(given, Mapping):
+def _choose_split(source: Any, split: str) -> Any:
+    if not isinstance(source, Mapping):
         if split != "train":
             raise ConfigError(
-                f"split={split!r} chooses among the splits of a dataset, and a {type(given).__name__} is one "
-                f"already. Leave it out."
+                f"split={split!r} chooses among the splits of a dataset, and a {type(source).__name__} is "
+                f"one already. Leave it out."
             )
-        return given
-    if split not in given:
+        return source
+    if split not in source:
         raise ConfigError(
             f"A dict of datasets has to hold the split {split!r}, this one holds: "
-            f"{', '.join(map(str, given)) or 'nothing'}. Name one with split, or pass the dataset itself."
+            f"{', '.join(map(str, source)) or 'nothing'}. Name one with split, or pass the dataset itself."
         )
-    return given[split]
+    return source[split]
 
 
-def _opened(given: Any, options: TextOptions, num_tasks: int) -> tuple[Runs, Facts]:
-    if isinstance(given, (list, tuple)):
-        return _list(given, options)
-    if isinstance(given, Dataset):
-        return _dataset(given, options)
-    if isinstance(given, IterableDataset):
-        return _stream(given, options, num_tasks)
-    check_source(given)
-    runs = OneRun(_iterators(given))
-    length = len(given) if hasattr(given, "__len__") else None
-    return runs, Facts(
-        identity={"length": length, "first": _digest([runs.look(_LOOK)], options)}, total=length
-    )
-
-
-def _list(given: list[Any] | tuple[Any, ...], options: TextOptions) -> tuple[ListRuns, Facts]:
-    runs = list_runs(given)
-    tables = (table for number in range(runs.count) for table in runs.tables(number, 1000))
-    identity = {"length": len(given), "content": _digest(tables, options)}
-    return runs, Facts(identity=identity, total=len(given))
-
-
-def _dataset(given: Dataset, options: TextOptions) -> tuple[ListRuns, Facts]:
-    if given.format["type"] == "custom":
+def _open_dataset(dataset: Dataset, options: TextOptions) -> tuple[Segments, Facts]:
+    if dataset.format["type"] == "custom":
         raise ConfigError(
             "The dataset has a transform, which is applied only when single records are taken from it. "
             "Apply it with map() before."
         )
-    runs = dataset_runs(given, _columns(given.features, options))
-    return runs, Facts(identity={"length": len(given), "fingerprint": given._fingerprint}, total=len(given))
+    columns = _find_columns(get_types(dataset.features.arrow_schema), options)
+    identity = {"length": len(dataset), "fingerprint": dataset._fingerprint}
+    return TableSegments(dataset, columns), Facts(identity=identity, total=len(dataset))
 
 
-def _stream(given: IterableDataset, options: TextOptions, num_tasks: int) -> tuple[Runs, Facts]:
-    info = given.info
-    told = [str(told) for told in (info.dataset_name, info.config_name, info.version, given.split) if told]
-    columns = None if given.features is None else _columns(given.features, options)
-    if type(given._ex_iterable).__name__ == "ArrowExamplesIterable" and given._distributed is None:
-        segments = FileSegments(given, None, num_tasks)  # Files as they are, in their order.
-        tables = segments.tables(0, _LOOK)
-        first = [table for table in [next(tables, None)] if table is not None]
-        segments.leave(tables)
-        return segments, Facts(identity={"stream": told, "first": _digest(first, options)}, total=None)
-    narrow = given if columns is None else given.select_columns(columns)
-    runs = OneRun(lambda: iter(narrow.with_format(None)), streams=True)
-    return runs, Facts(identity={"stream": told, "first": _digest([runs.look(_LOOK)], options)}, total=None)
+def _open_dataset_stream(
+    dataset: IterableDataset, options: TextOptions, task: Task
+) -> tuple[Segments, Facts]:
+    info = dataset.info
+    names = [str(name) for name in (info.dataset_name, info.config_name, info.version, dataset.split) if name]
+    features = dataset.features
+    columns = None if features is None else _find_columns(get_types(features.arrow_schema), options)
+    if type(dataset._ex_iterable).__name__ == "ArrowExamplesIterable" and dataset._distributed is None:
+        files = FileSegments(dataset, None, _count_tasks(task))  # files as they are, in their order
+        tables = files.read(0, _PEEKED)
+        first = list(islice(tables, 1))
+        files.leave(tables)
+        return files, Facts(identity={"stream": names, "first": _digest(first, options)})
+    stream = StreamSegment(dataset if columns is None else dataset.select_columns(columns))
+    return stream, Facts(identity={"stream": names, "first": _digest([stream.peek(_PEEKED)], options)})
 
 
-def _iterators(given: Any) -> Callable[[], Iterator[Any]]:
-    """Return a function that returns an iterator over all records at each call."""
-    if callable(given) and not hasattr(given, "__iter__"):
-        return lambda: _made_by(given)
-    if isinstance(given, bytes) or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
-        raise ConfigError(
-            f"The source must be a path or name, a list of texts, a dataset, a function that returns an "
-            f"iterator, or something to iterate over, got {type(given).__name__}."
-        )
-    if iter(given) is given:
-        raise ConfigError(
-            f"The source is a {type(given).__name__}, which can be read only once, and a resume has to read "
-            f"it again. Pass the function that makes it, or a list."
-        )
-    return lambda: iter(given)
+def _count_tasks(task: Task) -> int:
+    return 1 if task is None else task[1]
 
 
-def _made_by(function: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    iterator = iter(function())
-    check_new_iterator(function, iterator)
-    return iterator
-
-
-def _columns(features: Any, options: TextOptions) -> list[str]:
-    """Return the columns of a dataset that hold the text."""
-    types = types_of(features.arrow_schema)
-    missing = missing_of(options.text_field, types)
+def _find_columns(types: Types, options: TextOptions) -> list[str]:
+    """Return the columns that hold the text; raise SourceError if a part of it has none."""
+    missing = find_missing(options.text_field, types)
     if missing:
-        raise missing_field(missing, names_in(types))
-    steps = [steps_to(part, types) for part in parts_of(options.text_field, types)]
-    return list(dict.fromkeys(path[0] for path in steps if path))
+        raise missing_field_error(missing, list_fields(types))
+    return find_columns(options.text_field, types)
 
 
 def _digest(tables: Iterable[Table], options: TextOptions) -> str:
@@ -171,9 +159,6 @@ def _digest(tables: Iterable[Table], options: TextOptions) -> str:
             total.update(b"%s%d:" % (b"s" if text is value else b"r", len(content)))
             total.update(content)
     return total.hexdigest()[:16]
-
-
-_BUILDERS = {"parquet", "json", "csv", "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,33 +175,7 @@ class _Request:
         return datasets.load_dataset_builder(self.path, **{**self.settings, **more})
 
 
-def open_text(options: TextOptions, task: Task = None) -> TextSource:
-    """Open the dataset that the options name or hold; with `task`, share i of n of its records.
-
-    Raises:
-        ConfigError: If two options do not go together.
-        SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
-    """
-    given = options.given
-    request = _request(options) if given is None else None
-    try:
-        if request is not None and was_saved(Path(request.path)):
-            given, request = datasets.load_from_disk(request.path), None
-        return open_given(given, options, task) if request is None else _open(request, options, task)
-    except (ConfigError, SourceError):
-        raise
-    except StopIteration:  # How the json reader says that there is nothing to infer the fields from.
-        raise SourceError(
-            f"Dataset {options.dataset!r} gives no document: its first file is empty. Leave that out."
-        ) from None
-    except Exception as error:  # It raises whatever its many readers raise.
-        raise SourceError(
-            f"Dataset {options.dataset!r} cannot be opened: {in_one_line(error)}. "
-            f"Check the dataset, its data_name, split and data_files."
-        ) from error
-
-
-def _request(options: TextOptions) -> _Request:
+def _make_request(options: TextOptions) -> _Request:
     settings: dict[str, Any] = {}
     if options.data_files:
         settings["data_files"] = list(options.data_files)
@@ -226,27 +185,27 @@ def _request(options: TextOptions) -> _Request:
     if options.dataset in _BUILDERS and options.data_files:
         return _Request(options.dataset, settings)
     if path.is_file():
-        return _file_request([path], options)
+        return _request_files([path], options)
     if path.is_dir():
         return _Request(str(path), settings)
     if is_pattern(options.dataset):
-        return _file_request(matching(options.dataset), options)
-    return _hub_request(options, settings)
+        return _request_files(find_matching(options.dataset), options)
+    return _request_from_hub(options, settings)
 
 
-def _file_request(files: list[Path], options: TextOptions) -> _Request:
+def _request_files(files: list[Path], options: TextOptions) -> _Request:
     if options.data_files:
         raise ConfigError(
             f"data_files chooses among the files of a dataset, but {options.dataset} names the files itself. "
             f"Leave it out."
         )
-    builder, settings = format_of(files, options.dataset)
+    builder, settings = find_format(files, options.dataset)
     return _Request(
         builder, {**settings, "data_files": [glob.escape(str(file.absolute())) for file in files]}
     )
 
 
-def _hub_request(options: TextOptions, settings: dict[str, Any]) -> _Request:
+def _request_from_hub(options: TextOptions, settings: dict[str, Any]) -> _Request:
     name = options.dataset
     if name in _BUILDERS:
         raise SourceError(
@@ -264,32 +223,30 @@ def _hub_request(options: TextOptions, settings: dict[str, Any]) -> _Request:
     return _Request(name, settings)
 
 
-def _open(request: _Request, options: TextOptions, task: Task) -> TextSource:
+def _open_files(request: _Request, options: TextOptions, task: Task) -> tuple[Segments, Facts]:
     directory = Path(request.path)
     if directory.is_dir() or request.path in _BUILDERS:
         check_each_matches(options.data_files, directory if directory.is_dir() else Path())
     builder = request.builder()
     _check_files(builder, options)
-    more = _settings_of(builder.name, options)
+    more = _make_settings(builder.name, options)
     if more:
         builder = request.builder(**more)
     stream = builder.as_streaming_dataset(split=options.split)
-    types = _types(builder.name, stream)
-    missing = missing_of(options.text_field, types) if types is not None else []
-    if types is not None and missing:
-        raise missing_field(missing, names_in(types))
+    types = _read_types(builder.name, stream)
+    columns = [] if types is None else _find_columns(types, options)
     files = [str(file) for file in (builder.config.data_files or {}).get(options.split, [])]
-    rows = _rows(builder.name, files)
-    stream_of_text = _narrowed(request, more, builder.name, stream, types or {}, options)
-    number, num_tasks = task or (0, 1)
-    segments = FileSegments(stream_of_text, rows, num_tasks)
-    share = share_of(segments, number, num_tasks, options.max_samples)
-    total = _count(stream, rows, options) if task is None else None
-    facts = Facts(files=files, total=total, columns=None if types is None else list(types))
-    return TextSource(segments, share, options, facts, task)
+    rows = _count_rows(builder.name, files)
+    facts = Facts(
+        files=files, total=_count(stream, rows, options), columns=None if types is None else list(types)
+    )
+    narrow = _read_only(columns, builder.name, options)
+    if narrow:
+        stream = request.builder(**more, **narrow).as_streaming_dataset(split=options.split)
+    return FileSegments(stream, rows, _count_tasks(task)), facts
 
 
-def _settings_of(builder: str, options: TextOptions) -> dict[str, Any]:
+def _make_settings(builder: str, options: TextOptions) -> dict[str, Any]:
     if builder == "text":
         return {"sample_by": "line" if options.lines else "document"}
     if options.lines:
@@ -300,41 +257,27 @@ def _settings_of(builder: str, options: TextOptions) -> dict[str, Any]:
     return {"na_filter": False} if builder == "csv" else {}
 
 
-def _types(builder: str, stream: Any) -> dict[str, pa.DataType] | None:
+def _read_types(builder: str, stream: Any) -> dict[str, pa.DataType] | None:
     """Return the fields of the records; None where only the records themselves can tell."""
     if stream.features is not None:
-        return types_of(stream.features.arrow_schema)
+        return get_types(stream.features.arrow_schema)
     if builder == "csv":
         tables = stream.with_format("arrow").iter(1)
         first = next(tables, None)
-        abandon(tables)
+        close_early(tables)
         return None if first is None else dict.fromkeys(first.column_names, pa.string())
     return None
 
 
-def _narrowed(
-    request: _Request,
-    more: dict[str, Any],
-    builder: str,
-    stream: Any,
-    types: dict[str, pa.DataType],
-    options: TextOptions,
-) -> Any:
-    """Return the stream without the columns that nobody needs, where reading them can be avoided."""
-    steps = [steps_to(part, types) for part in parts_of(options.text_field, types)]
-    columns = list(dict.fromkeys(path[0] for path in steps if path))
-    if not columns:
-        return stream
-    if builder == "parquet":
-        # A batch size of its own: by default it is that of the first row group, which may have no row at all.
-        more = {**more, "columns": columns, "batch_size": max(options.batch_size, 1000)}
-    elif builder == "csv":
+def _read_only(columns: list[str], builder: str, options: TextOptions) -> dict[str, Any]:
+    """Return the settings of a builder that reads only these columns; empty if it cannot."""
+    if columns and builder == "parquet":
+        # Its own default batch size is that of the first row group, which may have no row at all.
+        return {"columns": columns, "batch_size": max(options.batch_size, 1000)}
+    if columns and builder == "csv":
         # Named as text, "007" stays "007" even where a whole block looks like numbers.
-        features = Features(dict.fromkeys(columns, Value("string")))
-        more = {**more, "usecols": columns, "features": features}
-    else:
-        return stream
-    return request.builder(**more).as_streaming_dataset(split=options.split)
+        return {"usecols": columns, "features": Features(dict.fromkeys(columns, Value("string")))}
+    return {}
 
 
 def _check_files(builder: Any, options: TextOptions) -> None:
@@ -358,7 +301,7 @@ def _is_described(directory: Path) -> bool:
         return False
 
 
-def _rows(builder: str, files: list[str]) -> list[int] | None:
+def _count_rows(builder: str, files: list[str]) -> list[int] | None:
     """Return how many records each file holds, if that is cheap to know."""
     if builder != "parquet" or not files or not all(Path(file).is_file() for file in files):
         return None

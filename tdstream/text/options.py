@@ -53,6 +53,11 @@ class TextOptions:
     @classmethod
     def of(cls, source: Any, tokenizer: Any, *, name: str | None = None, **options: Any) -> TextOptions:
         """Return options for a source and a tokenizer, each a path, a name or the object itself."""
+        if tokenizer is None:
+            raise ConfigError(
+                "text has to be tokenized, and no tokenizer was given. Pass tokenizer=..., a name, a "
+                "directory or a Hugging Face tokenizer."
+            )
         return cls(**named(source, tokenizer, name), **options)
 
     def __post_init__(self) -> None:
@@ -74,11 +79,7 @@ class TextOptions:
 
 
 def named(source: Any, tokenizer: Any, name: str | None = None) -> dict[str, Any]:
-    """Return the fields of TextOptions that say what to read and with which tokenizer.
-
-    Raises:
-        ConfigError: If a path or name is given another name.
-    """
+    """Return the fields of TextOptions that name or hold the source and the tokenizer."""
     if is_path(source) and name is not None:
         raise ConfigError("name is for a source that is no path or name. Leave it out.")
     return {
@@ -95,10 +96,10 @@ def is_path(thing: Any) -> bool:
 
 
 def name_of(thing: Any) -> str:
-    """Return what to call a function or an object of a class; a tokenizer by where it is from."""
-    told = getattr(thing, "name_or_path", None)
-    if isinstance(told, str) and told:
-        return told
+    """Return a name for a function or an object: a tokenizer's own, else that of the function or class."""
+    name = getattr(thing, "name_or_path", None)
+    if isinstance(name, str) and name:
+        return name
     owner = thing if hasattr(thing, "__qualname__") else type(thing)
     module = getattr(owner, "__module__", "builtins")
     return owner.__qualname__ if module == "builtins" else f"{module}.{owner.__qualname__}"

@@ -1,4 +1,4 @@
-"""Token ids of texts, a block at a time, with an end-of-text token behind every document."""
+"""Token ids of texts, a block at a time, with an end-of-text token after every document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.core.errors import ConfigError
 from tdstream.core.state import IdentityState
 from tdstream.corpus.meta import DTYPES
 from tdstream.corpus.shard_reader import Tokens
@@ -20,23 +19,19 @@ _started_in: list[int] = []  # processes in which a fast encoder has started its
 
 @dataclass(frozen=True, slots=True)
 class TokenizedDocuments:
-    """The tokens of some documents, one behind the other."""
+    """The tokens of some documents, one after the other."""
 
     tokens: Tokens
     """Shape [num_tokens]; each document with its end-of-text token."""
     ends: NDArray[np.int64]
-    """Shape [num_documents]: where each document ends, behind its end-of-text token."""
+    """Shape [num_documents]: where each document ends, after its end-of-text token."""
 
 
 class Tokenize(IdentityState):
-    """A tokenizer, told how its ids are stored.
+    """A tokenizer and the storage type of its ids, uint16 or uint32.
 
-    Args:
-        tokenizer: A Hugging Face tokenizer with an end-of-text token.
-        dtype: The storage type, uint16 or uint32.
-        fingerprint: What tells this tokenizer from others.
-        encoder: "auto", "hf", or the name of a fast encoder.
-        strips: Whether white space at both ends of a text is left out.
+    With `strips`, white space at both ends of a text is left out. The encoder ("auto", "hf", or the name of a
+    fast one) is chosen in each process.
     """
 
     name = "tokenize"
@@ -72,7 +67,7 @@ class Tokenize(IdentityState):
     def encode(self, texts: list[str]) -> TokenizedDocuments:
         """Return the tokens of some documents."""
         if self._encoder is None:
-            self._encoder = self._chosen()
+            self._encoder = self._choose_encoder()
         encoded = self._encoder.encode([text.strip() for text in texts] if self._strips else texts)
         tokens: Tokens = np.insert(encoded.ids, encoded.offsets[1:], self.eos_token_id).astype(self.dtype)
         return TokenizedDocuments(tokens, encoded.offsets[1:] + np.arange(1, len(encoded.offsets)))
@@ -81,7 +76,7 @@ class Tokenize(IdentityState):
         """Return what decides the ids."""
         return {"tokenizer": self._fingerprint, "eos_token_id": self.eos_token_id, "strips": self._strips}
 
-    def _chosen(self) -> Any:
+    def _choose_encoder(self) -> Any:
         """Return the encoder for this process: no fast one whose threads a fork has ended."""
         # Loads transformers, which a process that never tokenizes does without.
         from tdstream.text.encoders.select import choose_encoder  # noqa: PLC0415
@@ -96,33 +91,17 @@ class Tokenize(IdentityState):
         return {**self.__dict__, "_encoder": None}  # chosen in each process
 
 
-def tokenize_with(tokenizer: Any, *, encoder: str = "auto", strips: bool = False) -> Tokenize:
-    """Return the node for a tokenizer.
-
-    Args:
-        tokenizer: A name, a directory, or a Hugging Face tokenizer, which is copied.
-        encoder: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
-        strips: Whether white space at both ends of a text is left out.
-
-    Raises:
-        ConfigError: If there is none, or the encoder is unknown.
-        TokenizerError: If it cannot be found, has no end-of-text token, or is no Hugging Face tokenizer.
-    """
-    if tokenizer is None:
-        raise ConfigError(
-            "text has to be tokenized, and no tokenizer was given. Pass tokenizer=..., a name, a directory "
-            "or a Hugging Face tokenizer."
-        )
+def make_tokenize(options: TextOptions) -> Tokenize:
+    """Return the node for the tokenizer that the options name or hold."""
     # Loads transformers, which takes seconds that a reader of a corpus does not wait.
     from tdstream.text.tokenizer import describe_tokenizer, get_tokenizer  # noqa: PLC0415
 
-    options = TextOptions.of(None, tokenizer, encoder=encoder)
-    own = get_tokenizer(options)
-    known = describe_tokenizer(own, options.tokenizer)
+    tokenizer = get_tokenizer(options)
+    known = describe_tokenizer(tokenizer, options.tokenizer)
     return Tokenize(
-        own,
+        tokenizer,
         dtype=DTYPES[known["dtype"]],
         fingerprint=known["tokenizer_fingerprint"],
-        encoder=encoder,
-        strips=strips,
+        encoder=options.encoder,
+        strips=options.strip,
     )

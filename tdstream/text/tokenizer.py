@@ -1,4 +1,4 @@
-"""Load a tokenizer, and say exactly which one it is."""
+"""Tokenizers: loading, copying, sending to another process, and their fingerprint."""
 
 from __future__ import annotations
 
@@ -19,25 +19,17 @@ from tdstream.text.options import TextOptions
 
 
 def get_tokenizer(options: TextOptions) -> Any:
-    """Return a tokenizer that is the caller's own: the one that is named, or a copy of the one that is given.
+    """Return a tokenizer of the caller's own: the named one, or a copy of the given one.
 
-    Raises:
-        TokenizerError: If it cannot be found or loaded, is no Hugging Face tokenizer, or has no end-of-text
-            token.
+    Raises TokenizerError if it cannot be found or loaded, is no Hugging Face tokenizer, or has no end-of-text
+    token.
     """
     given = options.given_tokenizer
-    return load_tokenizer(options.tokenizer) if given is None else copy_tokenizer(given)
+    return load_tokenizer(options.tokenizer) if given is None else _copy_tokenizer(given)
 
 
 def load_tokenizer(name_or_path: str) -> Any:
-    """Load a Hugging Face tokenizer.
-
-    Args:
-        name_or_path: Its name on the hub, or a local directory.
-
-    Raises:
-        TokenizerError: If it cannot be found, reached or loaded, or has no end-of-text token.
-    """
+    """Load a Hugging Face tokenizer by its name on the hub, or from a local directory."""
     local = looks_like_a_path(name_or_path)
     path = Path(name_or_path).expanduser()
     if local and not path.exists():
@@ -53,15 +45,8 @@ def load_tokenizer(name_or_path: str) -> Any:
     return tokenizer
 
 
-def copy_tokenizer(tokenizer: Any) -> Any:
-    """Return a copy of a tokenizer, because a preparation turns its truncation and padding off.
-
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-
-    Raises:
-        TokenizerError: If it is something else, or has no end-of-text token.
-    """
+def _copy_tokenizer(tokenizer: Any) -> Any:
+    """Return a copy of a tokenizer, since a preparation turns off its truncation and padding."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TokenizerError(
             f"The tokenizer must be a name, a path or a Hugging Face tokenizer, got "
@@ -72,15 +57,8 @@ def copy_tokenizer(tokenizer: Any) -> Any:
     return copy.deepcopy(tokenizer)
 
 
-def packed(tokenizer: Any) -> bytes:
-    """Return a tokenizer as bytes, for another process.
-
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-
-    Raises:
-        TokenizerError: If it cannot be pickled.
-    """
+def pack_tokenizer(tokenizer: Any) -> bytes:
+    """Return a tokenizer as bytes, for another process; raise TokenizerError if it cannot be pickled."""
     try:
         return pickle.dumps(tokenizer)
     except Exception as error:  # It raises whatever its many parts raise.
@@ -90,15 +68,8 @@ def packed(tokenizer: Any) -> bytes:
         ) from error
 
 
-def unpacked(content: bytes) -> Any:
-    """Return the tokenizer that was packed.
-
-    Args:
-        content: What `packed` returned.
-
-    Raises:
-        TokenizerError: If this process does not know its class.
-    """
+def unpack_tokenizer(content: bytes) -> Any:
+    """Return a packed tokenizer; raise TokenizerError if this process does not know its class."""
     try:
         return pickle.loads(content)  # noqa: S301 - from the process that started this one
     except Exception as error:  # It raises whatever its many parts raise.
@@ -111,7 +82,7 @@ def unpacked(content: bytes) -> Any:
 def _check_eos(tokenizer: Any, name: str) -> None:
     if tokenizer.eos_token_id is None:
         raise TokenizerError(
-            f"Tokenizer {name!r} has no end-of-text token (eos_token), which has to stand behind every "
+            f"Tokenizer {name!r} has no end-of-text token (eos_token), which has to follow every "
             f"document. Set its eos_token and save it, or use another tokenizer."
         )
 
@@ -127,11 +98,10 @@ def _not_loaded(name_or_path: str, local: bool, offline: bool, error: Exception)
 
 
 def fingerprint(tokenizer: Any) -> str:
-    """Return a hash of everything that decides which ids a text becomes.
+    """Return a hash of everything that decides the ids of a text.
 
-    Args:
-        tokenizer: A Hugging Face tokenizer. A fast one counts with all of its parts, without truncation and
-            padding; of a slow one only the class and the vocabulary can be seen.
+    A fast tokenizer counts with all of its parts, without truncation and padding; of a slow one only the
+    class and the vocabulary can be seen.
     """
     if tokenizer.is_fast:
         backend = tokenizer._tokenizer
@@ -146,11 +116,7 @@ def fingerprint(tokenizer: Any) -> str:
 
 
 def describe_tokenizer(tokenizer: Any, name: str) -> dict[str, Any]:
-    """Return what meta.json says of a tokenizer: dtype, eos_token_id, vocab_size, tokenizer_fingerprint.
-
-    Raises:
-        TokenizerError: If the end-of-text id does not fit the storage type of the vocabulary.
-    """
+    """Return a tokenizer's keys in meta.json: dtype, eos_token_id, vocab_size, tokenizer_fingerprint."""
     vocab_size, eos_token_id = len(tokenizer), int(tokenizer.eos_token_id)
     dtype = storage_dtype(vocab_size)
     limit = 256 ** DTYPES[dtype].itemsize - 1

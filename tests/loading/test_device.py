@@ -1,10 +1,8 @@
-"""Ahead: batches lie ready, in order, and a thread never takes what nobody asked it to."""
+"""Batches are copied ahead of the trainer, in order, and unpacked where they arrive."""
 
 from __future__ import annotations
 
-import gc
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,13 +10,16 @@ import torch
 
 import tdstream
 from tdstream.core.errors import ConfigError
-from tdstream.loading.device import Ahead, Transfer, copy_batch
+from tdstream.loading.device import Transfer, copy_batch
 from tdstream.nodes.batch import Batch, PackedBatch
 from tdstream.nodes.collate import inputs_and_labels
 
 
 class Marked:
     """Stands for a mover: it marks what it was given, and what has arrived."""
+
+    def __init__(self, device):
+        self.device = device
 
     def start(self, batch):
         return f"moved {batch}"
@@ -27,88 +28,23 @@ class Marked:
         return f"{moved}, arrived"
 
 
-class Counter:
-    """A source of 0, 1, 2, ... that knows how much was taken, and by whom."""
+def test_batches_are_moved_in_the_thread(monkeypatch):
+    """And received in the trainer's, in order; the end of a pass ends the thread."""
+    monkeypatch.setattr("tdstream.loading.device.Mover", Marked)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    transfer, threads = Transfer("cuda", prefetch=2), set()
 
-    def __init__(self, count):
-        self.count, self.taken, self.threads = count, 0, set()
+    def batches():
+        for number in range(5):
+            threads.add(threading.current_thread().name)
+            yield number
 
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.threads.add(threading.current_thread().name)
-        if self.taken == self.count:
-            raise StopIteration
-        self.taken += 1
-        return self.taken - 1
-
-
-def wait_until(condition) -> None:
-    """Wait, up to five seconds, for another thread."""
-    deadline = time.monotonic() + 5
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
-
-
-def test_batches_arrive_in_order():
-    """Moved in the thread, received in the trainer's."""
-    source = Counter(5)
-    assert list(Ahead(source, Marked(), prefetch=2)) == [f"moved {n}, arrived" for n in range(5)]
-    assert source.threads == {"tdstream-ahead"}
-
-
-def test_the_end_stays_the_end():
-    """Asking again raises again."""
-    ahead = Ahead(Counter(0), Marked(), prefetch=1)
-    for _ in range(3):
-        with pytest.raises(StopIteration):
-            next(ahead)
-
-
-def test_it_runs_ahead_but_not_away():
-    """As many as asked for lie ready, one more is in the thread's hands, and no more are taken."""
-    source = Counter(100)
-    ahead = Ahead(source, Marked(), prefetch=3)
-    wait_until(lambda: source.taken == 4)
-    time.sleep(0.1)
-    assert source.taken == 4
-    ahead.close()
-
-
-def test_an_error_reaches_the_trainer():
-    """Behind the batches before it, as the same exception."""
-
-    def failing():
-        yield 1
-        raise OSError("the disk has a bad day")
-
-    ahead = Ahead(failing(), Marked(), prefetch=4)
-    assert next(ahead) == "moved 1, arrived"
-    with pytest.raises(OSError, match="bad day"):
-        next(ahead)
-
-
-def test_closing_ends_the_thread():
-    """At once, also where it waits for room; afterwards nothing is taken any more."""
-    source = Counter(100)
-    ahead = Ahead(source, Marked(), prefetch=1)
-    wait_until(lambda: source.taken == 2)
-    ahead.close()
-    taken = source.taken
-    time.sleep(0.1)
-    assert source.taken == taken
+    assert list(transfer.begin(batches())) == [f"moved {n}, arrived" for n in range(5)]
+    assert threads == {"tdstream-ahead"}
+    endless = transfer.begin(iter(int, 1))
+    assert next(endless) == "moved 0, arrived"
+    transfer.end()
     assert not any(thread.name == "tdstream-ahead" for thread in threading.enumerate())
-
-
-def test_a_forgotten_iterator_ends_its_thread():
-    """A loop that was left leaves no thread behind."""
-    ahead = Ahead(Counter(100), Marked(), prefetch=1)
-    next(ahead)
-    del ahead
-    gc.collect()
-    wait_until(lambda: not any(thread.name == "tdstream-ahead" for thread in threading.enumerate()))
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])

@@ -233,7 +233,7 @@ def test_a_dataset_in_memory_may_have_a_format_or_a_transform(tokenizer_dir, for
 
 def test_bad_records_of_a_list(tokenizer_dir):
     """A record without text is named."""
-    with pytest.raises(SourceError, match="record 1 of a stream has no field 'text'"):
+    with pytest.raises(SourceError, match=r"Record 1 \(counted from 0\) of list has no text in 'text'"):
         tdstream.build([{"text": "w2"}, {"body": "w3"}], tokenizer=tokenizer_dir)
 
 

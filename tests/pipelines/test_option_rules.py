@@ -1,4 +1,4 @@
-"""Every option of build, for every kind of source: it means something, or a line says that it does not."""
+"""Every option of build, for every kind of source: it applies, or a line says that it does not."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, some_texts
 
 import tdstream
 from tdstream.core.errors import ConfigError
-from tdstream.pipelines import source_kind as meaning
-from tdstream.pipelines.source_kind import MEANINGS
+from tdstream.pipelines import source_kind
+from tdstream.pipelines.source_kind import OPTION_RULES
 
 TEXTS = some_texts(60)
 KINDS = ("corpus", "memory", "cache", "stream", "mixture")
 TEXT, INDEXED = {"memory", "cache", "stream"}, set(KINDS) - {"stream"}
 
-# What each option is for, by what `build` says of it: option -> (a value, the kinds it means something for).
-ASIDE = {
+# What each option is for, by what `build` says of it: option -> (a value, the kinds it applies to).
+IGNORED = {
     "tokenizer": ("somewhere/else", TEXT),
     "text_field": ("body", TEXT),
     "encoder": ("hf", TEXT),
@@ -55,7 +55,7 @@ WRONG = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, tokenizer_dir):
     """Return the texts as a corpus."""
-    path = tmp_path_factory.mktemp("meanings") / "corpus"
+    path = tmp_path_factory.mktemp("rules") / "corpus"
     tdstream.prepare(list(TEXTS), tokenizer_dir, path)
     return path
 
@@ -63,7 +63,7 @@ def corpus(tmp_path_factory, tokenizer_dir):
 @pytest.fixture(autouse=True)
 def said(monkeypatch):
     """Let nothing have been said yet."""
-    monkeypatch.setattr(meaning, "_said", set())
+    monkeypatch.setattr(source_kind, "_logged", set())
 
 
 def built(kind, corpus, tokenizer_dir, make=tdstream.build, **options):
@@ -86,10 +86,10 @@ def ids(dataset):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("option", ASIDE)
-def test_what_means_nothing_is_left_aside_with_a_word(corpus, tokenizer_dir, caplog, kind, option):
-    """One line names it, the batches are those without it; where it means something nothing is said."""
-    value, kinds = ASIDE[option]
+@pytest.mark.parametrize("option", IGNORED)
+def test_an_option_that_does_not_apply_is_ignored_with_a_line(corpus, tokenizer_dir, caplog, kind, option):
+    """One line names it, the batches are those without it; where it applies nothing is said."""
+    value, kinds = IGNORED[option]
     if kind == "mixture" and option == "cache_dir":
         with pytest.raises(ConfigError, match="kind and cache_dir are for one of text"):
             built(kind, corpus, tokenizer_dir, cache_dir=value)
@@ -100,7 +100,7 @@ def test_what_means_nothing_is_left_aside_with_a_word(corpus, tokenizer_dir, cap
     lines = [line.getMessage() for line in caplog.records if line.name == "tdstream.pipelines.source_kind"]
     assert len(lines) == (kind not in kinds)
     if lines:
-        assert f"left aside: {option}= is for" in lines[0]
+        assert f"ignored: {option}= is for" in lines[0]
         assert all((f'kind="{other}"' in lines[0]) == (other in kinds) for other in KINDS)
         assert ids(found) == ids(built(kind, corpus, tokenizer_dir))
 
@@ -108,20 +108,20 @@ def test_what_means_nothing_is_left_aside_with_a_word(corpus, tokenizer_dir, cap
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("option", REFUSED)
 def test_what_would_change_the_batches_is_refused(corpus, tokenizer_dir, caplog, kind, option):
-    """With the reason; where it means something it is followed."""
+    """With the reason; where it applies it is followed."""
     value, kinds, message = REFUSED[option]
     if kind in kinds:
         built(kind, corpus, tokenizer_dir, **{option: value})
     else:
         with pytest.raises(ConfigError, match=message):
             built(kind, corpus, tokenizer_dir, **{option: value})
-    assert "left aside" not in caplog.text
+    assert "ignored" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("option", WRONG)
 def test_a_wrong_value_is_wrong_for_every_kind(corpus, tokenizer_dir, kind, option):
-    """Also where the option means nothing."""
+    """Also where the option does not apply."""
     with pytest.raises(ConfigError, match=option):
         built(kind, corpus, tokenizer_dir, **{option: WRONG[option]})
 
@@ -148,34 +148,34 @@ def test_batches_that_lie_ready_on_a_device_are_for_indexed_sources(corpus, toke
     for kind in KINDS:
         caplog.clear()
         built(kind, corpus, tokenizer_dir, tdstream.loader, prefetch=3)
-        assert ("left aside: prefetch=" in caplog.text) == (kind == "stream")
+        assert ("ignored: prefetch=" in caplog.text) == (kind == "stream")
         with pytest.raises(ConfigError, match="prefetch must be an integer of at least 1"):
             built(kind, corpus, tokenizer_dir, tdstream.loader, prefetch=0)
 
 
 def test_one_script_for_all_kinds(corpus, tokenizer_dir, caplog):
-    """All options that are left aside somewhere, in one call: one line each, and nothing is refused."""
-    options = {name: value for name, (value, _) in ASIDE.items() if name != "cache_dir"}
+    """All options that are ignored somewhere, in one call: one line each, and nothing is refused."""
+    options = {name: value for name, (value, _) in IGNORED.items() if name != "cache_dir"}
     for kind in KINDS:
         caplog.clear()
         assert ids(built(kind, corpus, tokenizer_dir, **options))
-        lines = [line for line in caplog.records if "left aside" in line.getMessage()]
+        lines = [line for line in caplog.records if "ignored" in line.getMessage()]
         assert len(lines) == 1
-        idle = [name for name in options if kind not in ASIDE[name][1]]
+        idle = [name for name in options if kind not in IGNORED[name][1]]
         assert all((f"{name}= is for" in lines[0].getMessage()) == (name in idle) for name in options)
 
 
 def test_only_rank_0_speaks(corpus, tokenizer_dir, caplog):
     """The others are silent."""
     built("corpus", corpus, tokenizer_dir, num_proc=2, dp_rank=1, dp_world_size=2)
-    assert "left aside" not in caplog.text
+    assert "ignored" not in caplog.text
 
 
 def test_the_table_has_every_option():
     """With the defaults of build, so that an option that was not given is never spoken of."""
     parameters = inspect.signature(tdstream.build).parameters
-    assert set(parameters) - EVERYWHERE == set(MEANINGS) - {"prefetch"}
-    for name in set(MEANINGS) - {"prefetch"}:
-        assert MEANINGS[name].anywhere[0] == parameters[name].default
+    assert set(parameters) - EVERYWHERE == set(OPTION_RULES) - {"prefetch"}
+    for name in set(OPTION_RULES) - {"prefetch"}:
+        assert OPTION_RULES[name].defaults[0] == parameters[name].default
     prefetch = inspect.signature(tdstream.loader).parameters["prefetch"]
-    assert MEANINGS["prefetch"].anywhere == (prefetch.default,)
+    assert OPTION_RULES["prefetch"].defaults == (prefetch.default,)

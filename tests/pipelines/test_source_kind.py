@@ -9,8 +9,8 @@ import pytest
 
 import tdstream
 from tdstream.core.errors import ConfigError, CorpusNotFoundError, TokenizerError
-from tdstream.pipelines import source_kind as kinds
-from tdstream.pipelines.source_kind import kind_of
+from tdstream.pipelines import source_kind
+from tdstream.pipelines.source_kind import find_kind
 
 
 def rows():
@@ -36,13 +36,13 @@ def rows():
 )
 def test_a_source_is_taken_for_what_it_is(source, options, expected):
     """A directory, a list, datasets, functions; cache_dir and kind= decide otherwise."""
-    assert kind_of(source, options.get("kind"), cache_dir=options.get("cache_dir")) == expected
+    assert find_kind(source, options.get("kind"), cache_dir=options.get("cache_dir")) == expected
 
 
 def test_it_is_said_in_one_line(caplog):
     """What a source is taken for, and why."""
     with caplog.at_level(logging.INFO, "tdstream.pipelines.source_kind"):
-        kind_of(["a"])
+        find_kind(["a"])
     assert [record.getMessage() for record in caplog.records] == [
         "The source, a list, is taken for text to be tokenized once into memory (a list)."
     ]
@@ -50,10 +50,10 @@ def test_it_is_said_in_one_line(caplog):
 
 def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
     """The sentence names the three ways."""
-    monkeypatch.setattr(kinds, "MOST_IN_MEMORY", 10)
+    monkeypatch.setattr(source_kind, "MOST_IN_MEMORY", 10)
     with pytest.raises(ConfigError, match=r'cache_dir=.*kind="memory".*kind="stream"'):
-        kind_of(rows())
-    assert kind_of(rows(), "memory") == "memory"
+        find_kind(rows())
+    assert find_kind(rows(), "memory") == "memory"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,10 @@ def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
         (["a"], {"kind": "cache"}, r"needs cache_dir="),
         ("org/name", {"kind": "stream"}, r"'org/name' names something.*load_dataset"),
         (lambda: iter(["a"]), {"kind": "memory"}, "needs a list or a datasets.Dataset, got function"),
-        (7, {}, "a source is a corpus directory, .* got int"),
+        (7, {}, "a source is a path, .* got int"),
+        (b"text", {}, "a source is a path, .* got bytes"),
+        (iter(["a"]), {}, r"a list_iterator, which can be read only once, .*Pass the function"),
+        ((text for text in "ab"), {"kind": "stream"}, r"a generator, which can be read only once"),
         (datasets.DatasetDict({"train": rows()}), {}, "DatasetDict with train; pass one of them"),
         ({"web": ["data", 0.7]}, {}, r"a source and its weight are a tuple, not \['data', 0.7\]"),
         (rows().to_pandas(), {}, r"a DataFrame; .*tolist"),
@@ -79,7 +82,7 @@ def test_a_large_dataset_is_not_taken_into_memory_unasked(monkeypatch):
 def test_what_cannot_be_is_refused(source, options, message):
     """With what was found and what is expected."""
     with pytest.raises(ConfigError, match=message):
-        kind_of(source, **options)
+        find_kind(source, **options)
 
 
 @pytest.mark.parametrize("source", [datasets.DatasetDict({"train": rows()}), {"text": ["a", "b"]}])

@@ -29,7 +29,7 @@ from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
-from tdstream.text import batches as records
+from tdstream.text import fields
 from tdstream.text import open as source
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
 from tdstream.writing.journal import Journal, JournalEntry
@@ -573,8 +573,10 @@ class TestRefusals:
         (tmp_path / "a.json").write_text('[{"text": 5}, {"text": "ok \\ud83d\\ude00"}, {"text": "x\\ud800"}]')
         with pytest.raises(SourceError, match=r"Record 0 .*it holds int"):
             prepare(tmp_path / "a.json")
-        assert records._fault("x\ud800") == "it holds half of a surrogate pair, which stands for no character"
-        assert records._sizes(["a", "x\udc00"]) is None
+        assert (
+            fields.find_fault("x\ud800") == "it holds half of a surrogate pair, which stands for no character"
+        )
+        assert fields.measure_texts(["a", "x\udc00"]) is None
 
     def test_bytes_that_are_no_utf8(self, tmp_path: Path, prepare: Prepare) -> None:
         """A text column with other bytes than UTF-8 is refused by the record, and can be skipped."""

@@ -16,8 +16,8 @@ from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
 from tdstream.preparation import worker_pool as worker
 from tdstream.preparation.worker_pool import EncoderSetup
-from tdstream.text import segments as runs
-from tdstream.text.batches import TextSource
+from tdstream.text import records as text_records
+from tdstream.text.batches import TextBatches
 from tdstream.writing.merge import merge_tasks
 
 TEXTS = [f"text {'x ' * (number * 7 % 19)}{number}" if number % 11 else "" for number in range(60)]
@@ -86,7 +86,7 @@ def texts_of(kind: str, directory: Path) -> list[str]:
 @pytest.fixture
 def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return a function that prepares a source in chunks of 97 tokens into tmp_path/out."""
-    monkeypatch.setattr(runs, "_ROWS", 20)
+    monkeypatch.setattr(text_records, "_SEGMENT_RECORDS", 20)
     loaded = AutoTokenizer.from_pretrained(tokenizer_dir)
 
     def run(source: Any, tokenizer: Any = loaded, **named: Any) -> tdstream.PrepareResult:
@@ -99,16 +99,16 @@ def prepare(tmp_path: Path, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that lets every source stop with KeyboardInterrupt after some batches."""
-    real = TextSource.batches
+    real = TextBatches.batches
 
     def choose(num_batches: int) -> None:
-        def batches(self: TextSource) -> Iterator[Any]:
+        def batches(self: TextBatches) -> Iterator[Any]:
             for number, batch in enumerate(real(self)):
                 if number == num_batches:
                     raise KeyboardInterrupt
                 yield batch
 
-        monkeypatch.setattr(TextSource, "batches", batches)
+        monkeypatch.setattr(TextBatches, "batches", batches)
 
     return choose
 
@@ -303,10 +303,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("source", "sentence"),
         [
-            (iter(TEXTS), r"The source is a list_iterator, which can be read only once"),
-            (texts(), r"The source is a generator, which can be read only once"),
-            (5, r"or something to iterate over, got int\."),
-            (b"text", r"or something to iterate over, got bytes\."),
+            (iter(TEXTS), r"the source is a list_iterator, which can be read only once"),
+            (texts(), r"the source is a generator, which can be read only once"),
+            (5, r"or an object to iterate over repeatedly, got int\."),
+            (b"text", r"or an object to iterate over repeatedly, got bytes\."),
             (None, r"needs a source and a tokenizer, got None\."),
             ({"a": TEXTS}, r"has to hold the split 'train', this one holds: a\."),
             (dataset().with_transform(lambda batch: batch), r"has a transform, .* with map\(\) before"),

@@ -22,7 +22,7 @@ from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 from tdstream.text import tokenizer as text_tokenizer
-from tdstream.text.batches import TextSource
+from tdstream.text.batches import TextBatches
 from tdstream.text.encoders.encoder import HfEncoder
 from tdstream.writing.locks import take_lock
 
@@ -111,16 +111,16 @@ class TestEveryPoint:
 @pytest.fixture
 def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Return a function that lets every source stop with KeyboardInterrupt after some batches."""
-    real = TextSource.batches
+    real = TextBatches.batches
 
     def choose(num_batches: int | None) -> None:
-        def batches(self: TextSource) -> Iterator[Any]:
+        def batches(self: TextBatches) -> Iterator[Any]:
             for number, batch in enumerate(real(self)):
                 if number == num_batches:
                     raise KeyboardInterrupt
                 yield batch
 
-        monkeypatch.setattr(TextSource, "batches", batches)
+        monkeypatch.setattr(TextBatches, "batches", batches)
 
     return choose
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,11 +24,10 @@ from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.tokenizing import tokenize
 from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
 from tdstream.text import batches as records
-from tdstream.text.batches import TextBatch, TextSource
+from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import HfEncoder
-from tdstream.text.read_ahead import Ahead
-from tdstream.text.segments import Place
-from tdstream.text.tokenizer import fingerprint, load_tokenizer, packed
+from tdstream.text.records import SegmentPlace
+from tdstream.text.tokenizer import fingerprint, load_tokenizer, pack_tokenizer
 
 TEXTS = [f"{'self ' * (number * 13 % 50)}{number}" for number in range(200)]
 
@@ -38,90 +35,7 @@ TEXTS = [f"{'self ' * (number * 13 % 50)}{number}" for number in range(200)]
 def batch(number: int, *texts: str) -> TextBatch:
     """Return a batch of some texts."""
     rows, sizes = np.arange(len(texts)), np.array([len(text) for text in texts], np.int64)
-    return TextBatch(list(texts), len(texts), Place(0, number), rows, sizes)
-
-
-class TestAhead:
-    """Reading ahead in a thread."""
-
-    def test_order_and_end(self) -> None:
-        """Items come in their order, and asking behind the end ends again."""
-        ahead = Ahead(iter(range(100)))
-        assert list(ahead) == list(range(100))
-        assert list(ahead) == []
-        ahead.close()
-
-    def test_it_reads_no_more_than_it_may(self) -> None:
-        """At most the depth and one in its hands are read before they are asked for."""
-        taken: list[int] = []
-
-        def items() -> Iterator[int]:
-            for number in range(100):
-                taken.append(number)
-                yield number
-
-        with Ahead(items(), depth=3) as ahead:
-            assert next(ahead) == 0
-            time.sleep(0.2)
-            assert 1 <= len(taken) <= 5
-
-    def test_an_error_comes_behind_what_was_read(self) -> None:
-        """All that was read before an error is handed out first."""
-
-        def items() -> Iterator[int]:
-            yield from (1, 2)
-            raise SourceError("broken")
-
-        ahead = Ahead(items())
-        assert [next(ahead), next(ahead)] == [1, 2]
-        for _ in range(2):
-            with pytest.raises(SourceError, match="broken"):
-                next(ahead)
-
-    def test_it_keeps_nothing(self) -> None:
-        """What was taken is not held any more, behind a stage either, while the next one is made."""
-
-        class Large:
-            """Something that one can refer to weakly."""
-
-        made: list[weakref.ref[Large]] = []
-        wanted = threading.Event()
-
-        def make(number: int) -> Large:
-            if number == 2:
-                assert wanted.wait(60)
-            large = Large()
-            made.append(weakref.ref(large))
-            return large
-
-        ahead = Ahead(map(id, Ahead(map(make, range(3)))))
-        next(ahead), next(ahead)
-        deadline = time.monotonic() + 60
-        while any(large() is not None for large in made) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        kept = [large() for large in made]
-        wanted.set()
-        ahead.close()
-        assert kept == [None, None]
-
-    def test_close(self) -> None:
-        """Closing stops the thread and closes what it reads, wherever they are."""
-        closed = threading.Event()
-
-        def endless() -> Iterator[int]:
-            try:
-                yield from itertools.count()
-            finally:
-                closed.set()
-
-        before = threading.active_count()
-        inner = Ahead(endless())
-        outer = Ahead(iter(inner))
-        next(outer)
-        inner.close()
-        outer.close()
-        assert closed.is_set()
-        assert threading.active_count() == before
+    return TextBatch(list(texts), len(texts), SegmentPlace(0, number), rows, sizes)
 
 
 @pytest.fixture
@@ -243,7 +157,7 @@ class TestPool:
 def test_a_worker_does_without_torch(tokenizer_dir: Path, setup: EncoderSetup) -> None:
     """A worker's process has not loaded torch, unless the tokenizer is a caller's own."""
     loaded = []
-    for pickled in (b"", packed(load_tokenizer(str(tokenizer_dir)))):
+    for pickled in (b"", pack_tokenizer(load_tokenizer(str(tokenizer_dir)))):
         only = workers.EncoderProcess(replace(setup, pickled=pickled))
         only.connection.send(["a"])
         only.receive()
@@ -293,9 +207,9 @@ class TestProcesses:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A worker's death is a sentence; what is safe stays, no worker does, and resume goes on."""
-        real = TextSource.batches
+        real = TextBatches.batches
 
-        def batches(self: TextSource) -> Iterator[Any]:
+        def batches(self: TextBatches) -> Iterator[Any]:
             for number, item in enumerate(real(self)):
                 if number == 20:
                     deadline = time.monotonic() + 60
@@ -306,7 +220,7 @@ class TestProcesses:
                 yield item
 
         with monkeypatch.context() as patch:
-            patch.setattr(TextSource, "batches", batches)
+            patch.setattr(TextBatches, "batches", batches)
             with pytest.raises(
                 TdstreamError,
                 match=r"A worker process \(\d+\) ended by SIGKILL.* tokens are safe: start again",
@@ -324,7 +238,7 @@ class TestPieces:
         """When a piece has been handed out, the batch that it was part of does not hold its texts."""
         long = "x" * (records._MOST_BYTES - 1)
         whole = batch(0, long + "a", long + "b", "c")
-        pieces = records._pieces(whole)
+        pieces = records._split_batch(whole)
         first = next(pieces)
         assert (len(first.texts), whole.texts) == (1, ["", long + "b", "c"])
         assert [len(piece.texts) for piece in pieces] == [1, 1]
@@ -340,7 +254,7 @@ class TestPieces:
             rows.insert(place, {"text": None})
         write_jsonl(tmp_path / "a.jsonl", rows)
         sizes: list[int] = []
-        real = records._pieces
+        real = records._split_batch
 
         def pieces(given: TextBatch) -> Iterator[TextBatch]:
             for piece in real(given):
@@ -349,7 +263,7 @@ class TestPieces:
                 assert (piece.sizes == [len(text) for text in piece.texts]).all()
                 yield piece
 
-        monkeypatch.setattr(records, "_pieces", pieces)
+        monkeypatch.setattr(records, "_split_batch", pieces)
         options = PrepareOptions.of(
             dataset=str(tmp_path / "a.jsonl"), tokenizer=str(tokenizer_dir), encoder="hf", skip_bad=True,
             output_path=tmp_path / "out", tokens_per_chunk=100,

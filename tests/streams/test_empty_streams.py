@@ -9,7 +9,7 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, some_texts
 
 import tdstream
 from tdstream.core.errors import SourceError
-from tdstream.text.records import CountedRecords, Place
+from tdstream.text.records import IterableRecords, Place
 
 HOW = {"seq_len": SEQ_LEN, "batch_size": BATCH_SIZE, "kind": "stream"}
 
@@ -125,6 +125,6 @@ def test_another_function_of_the_same_generator_is_found_out(tokenizer_dir, tmp_
 
 def test_records_travel_after_a_pass():
     """To spawned workers."""
-    records = CountedRecords(list_of_texts, 0, 1)  # a function that is pickled by its name
+    records = IterableRecords(list_of_texts, 0, 1)  # a function that is pickled by its name
     assert next(records.open(0, Place(), 5)) == ["a"]
     assert next(pickle.loads(pickle.dumps(records)).open(0, Place(), 5)) == ["a"]

@@ -15,7 +15,8 @@ from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, SourceError
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
-from tdstream.text.fields import ArrowTable, Rows
+from tdstream.text.arrow_table import ArrowTable
+from tdstream.text.fields import Rows
 from tdstream.text.options import TextOptions
 
 RECORDS: list[dict[str, Any]] = [
@@ -233,7 +234,7 @@ def test_only_what_is_needed_is_read(tmp_path: Path, prepare: Any, monkeypatch: 
     real = ArrowTable.texts
 
     def texts(self: ArrowTable, text_field: str) -> Any:
-        read.append(self.names)
+        read.append(", ".join(self.list_fields()))
         return real(self, text_field)
 
     monkeypatch.setattr(ArrowTable, "texts", texts)

@@ -31,12 +31,12 @@ def test_data_name(
 ) -> None:
     """A dataset on the hub is read in its configuration sample-10BT unless told; a format has none."""
     monkeypatch.setattr(source, "hub_is_unreachable", lambda: False)
-    request = source._request(TextOptions(**named))
+    request = source._make_request(TextOptions(**named))
     assert (request.path, request.settings) == (path, settings)
 
 
 def test_a_local_directory_has_no_data_name(tmp_path: Path) -> None:
     """For a directory a configuration is asked for only when it was given."""
-    assert source._request(TextOptions(dataset=str(tmp_path))).settings == {}
-    given = source._request(TextOptions(dataset=str(tmp_path), data_name="en", data_files=("a",)))
+    assert source._make_request(TextOptions(dataset=str(tmp_path))).settings == {}
+    given = source._make_request(TextOptions(dataset=str(tmp_path), data_name="en", data_files=("a",)))
     assert given.settings == {"name": "en", "data_files": ["a"]}

@@ -7,9 +7,9 @@ import pytest
 from helpers_stream import Texts, some_texts, write_shards
 
 from tdstream.core.errors import SourceError
-from tdstream.text import dataset_stream as dataset_records
-from tdstream.text.dataset_stream import DatasetRecords
-from tdstream.text.records import CountedRecords, IndexedRecords, Place
+from tdstream.text import dataset_records
+from tdstream.text.dataset_records import DatasetStreamRecords
+from tdstream.text.records import IterableRecords, Place, SequenceRecords
 
 TEXTS = some_texts(230)
 NUMBERED = [f"{number}" for number in range(230)]
@@ -67,7 +67,7 @@ def test_a_dataset_goes_on_from_every_place_twice(begin, shape):
     """From each place on, and from the place behind the next block, of a copy that had gone on already."""
 
     def records():
-        return DatasetRecords(SHAPES[shape](begin()))
+        return DatasetStreamRecords(SHAPES[shape](begin()))
 
     texts, places = every_place(records())
     assert len(texts) > 100
@@ -84,7 +84,9 @@ def test_files_go_on_by_their_own_state(tmp_path):
     paths = write_shards(tmp_path, tuple(NUMBERED), 3)
 
     def records():
-        return DatasetRecords(datasets.load_dataset("json", data_files=paths, split="train", streaming=True))
+        return DatasetStreamRecords(
+            datasets.load_dataset("json", data_files=paths, split="train", streaming=True)
+        )
 
     texts, places = every_place(records())
     assert texts == NUMBERED
@@ -96,19 +98,19 @@ def test_files_go_on_by_their_own_state(tmp_path):
 def test_a_state_that_does_not_move_is_not_trusted(monkeypatch, caplog):
     """Where the dataset's state stays the same, records are counted from there on, and the log says so."""
     monkeypatch.setattr(datasets.IterableDataset, "state_dict", lambda self: {"frozen": 0})
-    opened = DatasetRecords(from_table()).open(0, Place(), 16)
+    opened = DatasetStreamRecords(from_table()).open(0, Place(), 16)
     next(opened)
     next(opened)
     monkeypatch.undo()
     assert opened.place() == Place(32)
     assert "records are counted instead" in caplog.text
-    assert texts_of(DatasetRecords(from_table()).open(0, opened.place(), 16)) == NUMBERED[32:]
+    assert texts_of(DatasetStreamRecords(from_table()).open(0, opened.place(), 16)) == NUMBERED[32:]
 
 
 def test_versions_that_were_not_measured_are_counted(monkeypatch):
     """An older datasets has states that repeat rows."""
-    monkeypatch.setattr(dataset_records, "version_of", lambda _: (3, 6))
-    _, places = every_place(DatasetRecords(from_table()))
+    monkeypatch.setattr(dataset_records, "find_version", lambda _: (3, 6))
+    _, places = every_place(DatasetStreamRecords(from_table()))
     assert not any(place.state for _, place in places)
 
 
@@ -116,11 +118,11 @@ def test_versions_that_were_not_measured_are_counted(monkeypatch):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: CountedRecords(Texts(tuple(NUMBERED))),
-        lambda: IndexedRecords(NUMBERED),
-        lambda: DatasetRecords(from_table()),
-        lambda: DatasetRecords(from_generator()),
-        lambda: DatasetRecords(SHAPES["shuffled"](from_table())),
+        lambda: IterableRecords(Texts(tuple(NUMBERED))),
+        lambda: SequenceRecords(NUMBERED),
+        lambda: DatasetStreamRecords(from_table()),
+        lambda: DatasetStreamRecords(from_generator()),
+        lambda: DatasetStreamRecords(SHAPES["shuffled"](from_table())),
     ],
 )
 def test_each_record_is_in_one_stream(make, streams):
@@ -132,13 +134,13 @@ def test_each_record_is_in_one_stream(make, streams):
 
 def test_streams_of_a_dataset_are_its_shards():
     """With four shards, one of two streams has two whole ones, one of five has single records."""
-    first = texts_of(DatasetRecords(from_table()).share(0, 2).open(0, Place(), 16))
+    first = texts_of(DatasetStreamRecords(from_table()).share(0, 2).open(0, Place(), 16))
     assert first == NUMBERED[:58] + NUMBERED[116:173]
-    assert texts_of(DatasetRecords(from_table()).share(1, 5).open(0, Place(), 16)) == NUMBERED[1::5]
+    assert texts_of(DatasetStreamRecords(from_table()).share(1, 5).open(0, Place(), 16)) == NUMBERED[1::5]
 
 
 @pytest.mark.parametrize(
-    "records", [CountedRecords(NUMBERED), IndexedRecords(NUMBERED), DatasetRecords(from_table())]
+    "records", [IterableRecords(NUMBERED), SequenceRecords(NUMBERED), DatasetStreamRecords(from_table())]
 )
 def test_shares_go_on_too(records):
     """A share of records is gone on with behind any block."""
@@ -153,17 +155,17 @@ def test_shares_go_on_too(records):
 def test_a_shuffled_dataset_is_shuffled_anew_in_each_epoch():
     """The epoch reaches a dataset that its owner has shuffled, and no other, and not the owner's own copy."""
     dataset = SHAPES["shuffled"](from_table())
-    first, second = (texts_of(DatasetRecords(dataset).open(epoch, Place(), 16)) for epoch in (0, 1))
+    first, second = (texts_of(DatasetStreamRecords(dataset).open(epoch, Place(), 16)) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == sorted(NUMBERED)
     assert first != second
     assert dataset.epoch == 0
     for epoch in range(5):
-        assert texts_of(DatasetRecords(from_table()).open(epoch, Place(), 16)) == NUMBERED
+        assert texts_of(DatasetStreamRecords(from_table()).open(epoch, Place(), 16)) == NUMBERED
 
 
 def test_two_passes_over_one_dataset_do_not_disturb_each_other():
     """Each keeps its own place."""
-    records = DatasetRecords(from_table())
+    records = DatasetStreamRecords(from_table())
     one, other = records.open(0, Place(), 16), records.open(0, Place(), 16)
     next(one), next(one), next(other)
     assert texts_of(records.open(0, other.place(), 16)) == NUMBERED[16:]
@@ -172,17 +174,10 @@ def test_two_passes_over_one_dataset_do_not_disturb_each_other():
 
 def test_rows_are_known_where_the_dataset_says_so():
     """An Arrow table knows its rows, a generator does not, and a filter makes nobody know."""
-    assert DatasetRecords(from_table()).num_rows == 230
-    assert DatasetRecords(from_table()).share(0, 2).num_rows == 115
-    assert DatasetRecords(from_generator()).num_rows is None
-    assert DatasetRecords(SHAPES["filter"](from_table())).num_rows is None
-
-
-def test_a_generator_can_be_read_only_once():
-    """It is refused, with what to pass instead."""
-    once = (text for text in NUMBERED)
-    with pytest.raises(SourceError, match=r"generator can be read only once.*Pass the function"):
-        CountedRecords(once).open(0, Place(), 16)
+    assert DatasetStreamRecords(from_table()).num_rows == 230
+    assert DatasetStreamRecords(from_table()).share(0, 2).num_rows == 115
+    assert DatasetStreamRecords(from_generator()).num_rows is None
+    assert DatasetStreamRecords(SHAPES["filter"](from_table())).num_rows is None
 
 
 def test_a_dataset_that_was_divided_already_is_refused():
@@ -190,4 +185,4 @@ def test_a_dataset_that_was_divided_already_is_refused():
     from datasets.distributed import split_dataset_by_node
 
     with pytest.raises(SourceError, match="divided among ranks"):
-        DatasetRecords(split_dataset_by_node(from_table(), rank=0, world_size=2))
+        DatasetStreamRecords(split_dataset_by_node(from_table(), rank=0, world_size=2))

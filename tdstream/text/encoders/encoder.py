@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from tdstream.core.errors import ConfigError, TokenizerError
+from tdstream.core.read_ahead import ReadAhead
 from tdstream.text.network import in_one_line
-from tdstream.text.read_ahead import Ahead
 
 EXACT_ENCODERS = 'Use {encoder:"auto" or "hf"}.'
 """The hint where a fast encoder does not serve."""
@@ -91,7 +91,7 @@ class HfEncoder:
     def _in_pieces(self, texts: list[str]) -> Encoded:
         """Take the ids out of the encodings of some texts while the next ones are encoded on all cores."""
         pieces = (texts[begin : begin + _PIECE] for begin in range(0, len(texts), _PIECE))
-        with Ahead(map(self._encodings, pieces), depth=1) as encoded:
+        with ReadAhead(map(self._encodings, pieces), depth=1) as encoded:
             parts = [flat([encoding.ids for encoding in encodings]) for encodings in encoded]
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])

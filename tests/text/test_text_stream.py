@@ -6,13 +6,13 @@ import pytest
 
 from tdstream.core.errors import SourceError
 from tdstream.text import network as retry
-from tdstream.text.records import CountedRecords, Place
-from tdstream.text.text_source import TextSource
+from tdstream.text.records import IterableRecords, Place, SequenceRecords
+from tdstream.text.text_stream import TextStream
 
 
 def texts_of(records, text_field="text", block=4):
     """Return the texts of all records."""
-    source = TextSource(CountedRecords(records), text_field=text_field)
+    source = TextStream(IterableRecords(records), text_field=text_field)
     return [text for found in source.blocks(0, 0, 1, Place(), block) for text in found.texts]
 
 
@@ -38,18 +38,26 @@ def test_fields_are_joined():
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"body": "a", "id": 1}, r"record 1 .* no field 'text'; its fields are: body, id\. .*text_field="),
-        ({"text": 7}, "field 'text' of record 1 of a stream is of type int"),
-        ({"text": None}, "field 'text' of record 1 of a stream is of type NoneType"),
-        (b"bytes", "record 1 of a stream is of type bytes"),
-        ("half \ud800", "record 1 of a stream holds half of a surrogate pair"),
-        ({"text": "half \udfff"}, "record 1 of a stream holds half of a surrogate pair"),
+        ({"body": "a", "id": 1}, r"it is None or absent\. Its other fields: body, id\. .*text_field=\.\.\."),
+        ({"text": 7}, r"it holds int\. Its other fields: none\."),
+        ({"text": None}, r"it is None or absent\. Its other fields: none\."),
+        (b"bytes", "it holds bytes"),
+        ("half \ud800", "it holds half of a surrogate pair"),
+        ({"text": "half \udfff"}, "it holds half of a surrogate pair"),
     ],
 )
 def test_a_record_without_text_is_named(record, message):
     """The sentence says which record, and what it has."""
-    with pytest.raises(SourceError, match=message):
+    named = r"^Record 1 \(counted from 0\) of list has no text in 'text': "
+    with pytest.raises(SourceError, match=named + message):
         texts_of([{"text": "a"}, record])
+
+
+def test_a_record_is_counted_in_its_stream():
+    """Where a source is divided, the sentence names the share in which the record is the n-th."""
+    source = TextStream(SequenceRecords(["a", "b", "c", None]))
+    with pytest.raises(SourceError, match=r"^Record 1 \(counted from 0, in stream 1 of 2\) of list has no"):
+        list(source.blocks(0, 1, 2, Place(), 4))
 
 
 class Flaky:

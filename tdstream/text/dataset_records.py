@@ -1,0 +1,270 @@
+"""Records of `datasets`: streams with their own shards and states, files, and tables.
+
+What the state of an IterableDataset is worth was measured at every place, with a second resume on top of the
+first (datasets 5.2.0):
+
+    generators, Arrow tables, json and parquet files; of these map, batched map, filter, skip, take and
+    select_columns                                                         exact
+    shuffle                                                                what is in its buffer is lost
+
+Earlier versions repeat rows after a second resume, or stop moving after the first. So the state is used where
+all parts of a dataset are known to be exact, with a version that was measured; elsewhere records are counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import logging
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from tdstream.core.errors import SourceError
+from tdstream.text.fields import Table
+from tdstream.text.records import IterableRecords, Place, SequenceRecords
+
+logger = logging.getLogger(__name__)
+
+_MEASURED = (5, 2)  # the version from which on these states are exact
+_EXACT = {
+    "ExamplesIterable",
+    "ArrowExamplesIterable",
+    "MappedExamplesIterable",
+    "FilteredExamplesIterable",
+    "SelectColumnsIterable",
+    "SkipExamplesIterable",
+    "TakeExamplesIterable",
+    "RebatchedArrowExamplesIterable",
+    "FormattedExamplesIterable",
+}
+_SHUFFLED = "BufferShuffledExamplesIterable"
+_MOST_STATE_BYTES = 8_000  # as JSON
+_MOST_SEGMENTS = 256  # opening one takes milliseconds, and a batch does not reach across two
+
+
+class DatasetStreamRecords:
+    """The records of an IterableDataset, for a live stream.
+
+    Shares are whole shards where there are enough, else every count-th record; num_rows is about a share.
+    """
+
+    def __init__(self, dataset: Any, index: int = 0, count: int = 1, *, num_rows: int | None = None) -> None:
+        if getattr(dataset, "_distributed", None) is not None:
+            raise SourceError(
+                "the dataset was divided among ranks by split_dataset_by_node, and would be divided again. "
+                "Pass the whole dataset."
+            )
+        self._dataset, self._index, self._count = dataset, index, count
+        self._parts = list(_parts(dataset._ex_iterable))
+        self._shuffled = any(type(part).__name__ == _SHUFFLED for part in self._parts)
+        self.num_rows = _read_num_rows(dataset) if num_rows is None else num_rows
+
+    def share(self, index: int, count: int) -> DatasetStreamRecords:
+        """Return the shards of stream `index`, if there are enough for all; else every count-th record."""
+        rows = None if self.num_rows is None else -(-self.num_rows // count)
+        if count > 1 and self._dataset.num_shards >= count:
+            divided = self._dataset.shard(num_shards=count, index=index, contiguous=False)
+            return DatasetStreamRecords(divided, num_rows=rows)
+        return DatasetStreamRecords(self._dataset, index, count, num_rows=rows)
+
+    def open(self, epoch: int, place: Place, block_records: int) -> DatasetBlocks:
+        """Begin to read at a place."""
+        dataset = _copy_dataset(self._dataset)
+        dataset._epoch = epoch if self._shuffled else 0  # an epoch shuffles shards unasked
+        if place.state:
+            dataset.load_state_dict(copy.deepcopy(place.state))
+        batches = dataset.iter(batch_size=block_records * self._count)
+        if not place.state:
+            blocks = -(-place.records // block_records)
+            next(islice(batches, blocks, blocks), None)
+        return DatasetBlocks(dataset, batches, place, self._index, self._count, keeps_state=self._is_exact())
+
+    def describe(self) -> dict[str, Any]:
+        """Return the dataset's name, configuration and split, where known, and its number of shards."""
+        info = self._dataset.info
+        named = {"dataset": info.dataset_name, "config": info.config_name, "split": self._dataset.split}
+        words = {name: str(value or "") for name, value in named.items()}
+        return {"records": "IterableDataset", **words, "num_shards": int(self._dataset.num_shards)}
+
+    def _is_exact(self) -> bool:
+        return find_version(self._dataset) >= _MEASURED and all(map(_is_exact, self._parts))
+
+
+class DatasetBlocks:
+    """A dataset that is being read: record index, index + count, ... of each of its batches."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batches: Iterator[dict[str, list[Any]]],
+        place: Place,
+        index: int,
+        count: int,
+        *,
+        keeps_state: bool,
+    ) -> None:
+        self._dataset, self._batches, self._place = dataset, batches, place
+        self._index, self._count = index, count
+        self._keeps_state = keeps_state
+
+    def __iter__(self) -> DatasetBlocks:
+        return self
+
+    def __next__(self) -> list[Any]:
+        """Return this stream's records of the dataset's next batch that has any."""
+        while True:
+            own = _records(next(self._batches))[self._index :: self._count]
+            self._move(len(own))
+            if own:
+                return own
+
+    def place(self) -> Place:
+        """Return the place after the last block."""
+        return self._place
+
+    def _move(self, num_records: int) -> None:
+        state = self._dataset.state_dict() if self._keeps_state else {}
+        if state and (state == self._place.state or len(json.dumps(state)) > _MOST_STATE_BYTES):
+            logger.warning("The dataset's own state does not move, or is large: records are counted instead.")
+            self._keeps_state, state = False, {}
+        self._place = Place(self._place.records + num_records, state)
+
+
+def find_version(dataset: Any) -> tuple[int, int]:
+    """Return the version of the package that a dataset's class is from."""
+    package = __import__(type(dataset).__module__.split(".")[0])
+    found = re.findall(r"\d+", package.__version__)
+    return int(found[0]), int(found[1])
+
+
+def _records(batch: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+
+
+def _read_num_rows(dataset: Any) -> int | None:
+    """Return how many records a dataset has, where it says so and nothing was applied to it since."""
+    first = dataset._ex_iterable
+    shards = getattr(first, "kwargs", {}).get("shards")
+    if type(first).__name__ == "ArrowExamplesIterable" and shards and hasattr(shards[0], "num_rows"):
+        return sum(int(shard.num_rows) for shard in shards)
+    split = (dataset.info.splits or {}).get(str(dataset.split))
+    plain = type(first).__name__ in ("ExamplesIterable", "ArrowExamplesIterable")
+    return int(split.num_examples) if plain and not shards and split and split.num_examples else None
+
+
+def _copy_dataset(dataset: Any) -> Any:
+    """Return a dataset that keeps its own place and epoch, without a format."""
+    # Not copy.copy, which gives two objects with one and the same __dict__.
+    return sys.modules["datasets"].IterableDataset(
+        ex_iterable=_copy_part(dataset._ex_iterable),
+        info=dataset.info.copy(),
+        split=dataset.split,
+        token_per_repo_id=getattr(dataset, "_token_per_repo_id", None),
+    )
+
+
+def _copy_part(iterable: Any) -> Any:
+    """Copy a part and all that it reads."""
+    part = copy.copy(iterable)
+    if hasattr(part, "ex_iterable"):
+        part.ex_iterable = _copy_part(part.ex_iterable)
+    if hasattr(part, "ex_iterables"):
+        part.ex_iterables = [_copy_part(one) for one in part.ex_iterables]
+    return part
+
+
+def _parts(iterable: Any) -> Iterator[Any]:
+    """Yield the parts of a dataset, each before those it reads."""
+    yield iterable
+    inner = (
+        [iterable.ex_iterable] if hasattr(iterable, "ex_iterable") else getattr(iterable, "ex_iterables", [])
+    )
+    for one in inner:
+        yield from _parts(one)
+
+
+def _is_exact(part: Any) -> bool:
+    return type(part).__name__ in _EXACT
+
+
+class FileSegments:
+    """The files of a dataset, in their order, for a preparation: runs of files that can be opened one by one.
+
+    There are `at_least` segments if there are as many files. `rows_of_files` is known where it is cheap.
+    """
+
+    def __init__(self, dataset: Any, rows_of_files: Sequence[int] | None, at_least: int = 1) -> None:
+        num_files = int(dataset.num_shards) if hasattr(dataset, "shard") else 1
+        self._dataset = dataset
+        self._reading: Any = None
+        self.num_segments = min(num_files, max(_MOST_SEGMENTS, at_least))
+        self._rows: dict[int, int] = {}
+        if rows_of_files is not None and len(rows_of_files) == num_files:
+            first = 0
+            for segment in range(self.num_segments):
+                # As `shard` divides files: 7 files in 3 segments are 3, 2 and 2.
+                stop = first + num_files // self.num_segments + (segment < num_files % self.num_segments)
+                self._rows[segment] = sum(rows_of_files[first:stop])
+                first = stop
+
+    def read(self, segment: int, batch_size: int) -> Iterator[Table]:
+        """Read a segment as Arrow tables: only the text is converted, and nothing is decoded twice."""
+        from tdstream.text.arrow_table import ArrowTable  # noqa: PLC0415 - live streams do without pyarrow
+
+        opened = self._dataset
+        if self.num_segments > 1:
+            opened = opened.shard(num_shards=self.num_segments, index=segment, contiguous=True)
+        self._reading = opened.with_format("arrow").iter(batch_size)
+        return map(ArrowTable, self._reading)  # a generator would keep what it has yielded
+
+    def count_rows(self, segment: int) -> int:
+        """Return how many records a segment has, after reading it where nothing else tells."""
+        if segment not in self._rows:
+            self._rows[segment] = sum(table.num_rows for table in self.read(segment, 1000))
+        return self._rows[segment]
+
+    def leave(self, tables: Any) -> None:  # noqa: ARG002 - it is what was opened last
+        """Stop reading a segment before its end."""
+        close_early(self._reading)
+
+
+class StreamSegment(IterableRecords):
+    """The records of an IterableDataset that is more than its files, for a preparation: one segment."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(lambda: iter(dataset.with_format(None)))
+
+    def leave(self, tables: Any) -> None:
+        """Stop reading before the end."""
+        close_early(tables)
+
+
+class TableSegments(SequenceRecords):
+    """Some columns of a `datasets.Dataset`, for a preparation."""
+
+    def __init__(self, dataset: Any, columns: list[str]) -> None:
+        super().__init__(dataset)
+        self._narrow = dataset.select_columns(columns).with_format("arrow")
+
+    def _read_range(self, first: int, stop: int, batch_size: int) -> Iterator[Table]:
+        from tdstream.text.arrow_table import ArrowTable  # noqa: PLC0415 - live streams do without pyarrow
+
+        for table in self._narrow.select(range(first, stop)).iter(batch_size):
+            yield ArrowTable(table)
+
+
+def close_early(tables: Any) -> None:
+    """Close a generator of `datasets` that was not read to its end."""
+    with warnings.catch_warnings():
+        # pandas leaves the file of a reader that was not read to its end to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        tables.close()
+        gc.collect()
+    # The readers' threads end by themselves, but abort an interpreter that ends before them.
+    time.sleep(0.1)
