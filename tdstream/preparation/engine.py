@@ -30,7 +30,7 @@ from tdstream.preparation.tokenizing import Overlapped
 from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import Encoder
-from tdstream.text.encoders.select import Chosen, choosing
+from tdstream.text.encoders.select import Chosen, choose_in_background
 from tdstream.text.tokenizer import get_tokenizer, pack_tokenizer
 from tdstream.writing.append import check_base
 from tdstream.writing.staging import read_unfinished
@@ -78,7 +78,7 @@ class Preparation:
         if complete is not None:
             return complete
         try:
-            with choosing(tokenizer, options.text.encoder) as chosen, self._open() as source:
+            with choose_in_background(tokenizer, options.text.encoder) as chosen, self._open() as source:
                 identity = make_identity(options, plan, source.facts)
                 before = find_appended(options, base, identity)
                 return before or self._prepare(plan, identity, chosen, source)

@@ -344,7 +344,7 @@ class TestMeta:
                 self.name = "fake+hf" if any("007" in text for text in texts) else self.name
                 return super().encode(texts)
 
-        monkeypatch.setattr(engine, "choosing", chosen(Failing))
+        monkeypatch.setattr(engine, "choose_in_background", chosen(Failing))
         path = write_jsonl(tmp_path / "a.jsonl", records_of(TEXTS))
         result = prepare(path, batch_size=2, tokens_per_chunk=50, val_fraction=0.3)
         assert result.meta is not None
@@ -362,12 +362,12 @@ class TestMeta:
             patch.setattr(Journal, "add", stopping)
             with pytest.raises(KeyboardInterrupt):
                 prepare(path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other")
-        monkeypatch.setattr(engine, "choosing", chosen(HfEncoder))
+        monkeypatch.setattr(engine, "choose_in_background", chosen(HfEncoder))
         stopped = prepare(
             path, tokens_per_chunk=9, max_samples=3, output_path=tmp_path / "other", resume=True
         )
         assert stopped.meta.encoder == "fake+hf"
-        monkeypatch.setattr(engine, "choosing", chosen(Failing))
+        monkeypatch.setattr(engine, "choose_in_background", chosen(Failing))
 
         write_jsonl(tmp_path / "b.jsonl", records_of(["007"]))
         prepare(tmp_path / "b.jsonl", append=True)

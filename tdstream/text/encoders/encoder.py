@@ -1,4 +1,4 @@
-"""Turn texts into token ids, exactly as the Hugging Face tokenizer does."""
+"""Encoders: the Hugging Face tokenizer itself, and faster packages that may stand in for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tdstream.core.read_ahead import ReadAhead
 from tdstream.text.network import in_one_line
 
 EXACT_ENCODERS = 'Use {encoder:"auto" or "hf"}.'
-"""The hint where a fast encoder does not serve."""
+"""The hint where a fast encoder cannot be used."""
 
 _PROBES = [
     "",
@@ -27,13 +27,13 @@ _PROBES = [
     "na\u00efve \u65e5\u672c\u8a9e \U0001f600 e\u0301",
     "\0 \ufeff\u200d x",
 ]
-_PIECE = 128  # Documents that are encoded at once: what is made of them is many times as large as they.
+_PIECE = 128  # documents encoded at once: the encodings are many times as large
 _CALLS = ("__call__", "_call_one", "_encode_plus", "_batch_encode_plus", "set_truncation_and_padding")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The token ids of some documents, one behind the other."""
+    """The token ids of some documents, one after the other."""
 
     ids: NDArray[np.integer[Any]]
     """Not negative. Shape [num_tokens]."""
@@ -46,7 +46,7 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it: ``hf``, or the package that does the work."""
+        """``hf``, or the package that does the work."""
         ...
 
     def encode(self, texts: list[str]) -> Encoded:
@@ -57,42 +57,37 @@ class Encoder(Protocol):
 class HfEncoder:
     """Encodes with a Hugging Face tokenizer: ``tokenizer(texts, add_special_tokens=False)``, never truncated.
 
-    A fast tokenizer's backend is called directly, which leaves out the masks and spans that nobody reads
-    here. A tokenizer whose class changes how it is called, or which disagrees with its backend, is called
-    as a whole.
+    A fast tokenizer's backend is called directly, without the masks and spans that are not used here. A
+    tokenizer whose class changes how it is called, or that disagrees with its backend, is called as a whole.
     """
 
     name = "hf"
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._backend = _backend_of(tokenizer)
+        self._backend = _find_backend(tokenizer)
         probes = [*_PROBES, f"a{tokenizer.eos_token}b"]
         if self._backend is not None and self._by_backend(probes) != self._by_call(probes):
             self._backend = None
 
     @property
     def backend(self) -> Any:
-        """The part of the tokenizer that decides everything; None if there is no such part."""
+        """The part of a fast tokenizer that decides the ids; None if it does not decide all of them."""
         return self._backend
 
     def encode(self, texts: list[str]) -> Encoded:
-        """Return the ids of some texts, in their order.
-
-        Args:
-            texts: DocumentCounts; a special token's string in them becomes that token's id.
-        """
+        """Return the ids of some texts, in their order; a special token's string becomes that token's id."""
         if self._backend is None:
-            return flat(self._by_call(texts))
+            return concatenate(self._by_call(texts))
         if len(texts) <= _PIECE:
-            return flat(self._by_backend(texts))
+            return concatenate(self._by_backend(texts))
         return self._in_pieces(texts)
 
     def _in_pieces(self, texts: list[str]) -> Encoded:
-        """Take the ids out of the encodings of some texts while the next ones are encoded on all cores."""
+        """Convert the encodings of some texts while the next ones are encoded on all cores."""
         pieces = (texts[begin : begin + _PIECE] for begin in range(0, len(texts), _PIECE))
         with ReadAhead(map(self._encodings, pieces), depth=1) as encoded:
-            parts = [flat([encoding.ids for encoding in encodings]) for encodings in encoded]
+            parts = [concatenate([encoding.ids for encoding in encodings]) for encodings in encoded]
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
         return Encoded(np.concatenate([part.ids for part in parts]), offsets)
@@ -116,20 +111,16 @@ class HfEncoder:
         return [list(row) for row in encoded["input_ids"]]
 
 
-def flat(rows: list[list[int]]) -> Encoded:
-    """Put the ids of documents one behind the other.
-
-    Args:
-        rows: The ids of each.
-    """
+def concatenate(rows: list[list[int]]) -> Encoded:
+    """Return the ids of documents, one after the other: [[5, 6], [7]] has offsets [0, 2, 3]."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     ids = np.fromiter(chain.from_iterable(rows), np.int64, count=int(offsets[-1]))
     return Encoded(ids, offsets)
 
 
-def _backend_of(tokenizer: Any) -> Any:
-    """Return the backend of a fast tokenizer, cutting and padding nothing; None if calling it may differ."""
+def _find_backend(tokenizer: Any) -> Any:
+    """Return a fast tokenizer's backend, without truncation and padding; None if its ids may differ."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     plain = all(
@@ -147,23 +138,19 @@ def _backend_of(tokenizer: Any) -> Any:
 FAST_ENCODERS = ("fastokens", "gigatoken")
 """Names of packages, in the order in which they are tried."""
 _RENEW_CHARACTERS = 256_000_000
-_NO_FAILURES = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+_NOT_WRAPPED = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 
 
 class EncoderFailedError(Exception):
-    """A fast encoder raised, or gave what cannot be token ids."""
+    """A fast encoder raised, or returned what cannot be token ids."""
 
 
 @contextmanager
-def failures_named() -> Iterator[None]:
-    """Turn whatever a package raises into an EncoderFailedError: what panics in it is not even an Exception.
-
-    Raises:
-        EncoderFailedError: If the body raises.
-    """
+def wrap_failures() -> Iterator[None]:
+    """Turn what a package raises into an EncoderFailedError; its panics are not even Exceptions."""
     try:
         yield
-    except _NO_FAILURES:
+    except _NOT_WRAPPED:
         raise
     except BaseException as error:
         raise EncoderFailedError(f"{type(error).__name__}: {in_one_line(error, 200)}") from error
@@ -188,7 +175,7 @@ class FastokensEncoder:
 class GigatokenEncoder:
     """Encodes with the package gigatoken, in its own threads.
 
-    It remembers every word it has met; it is made anew from time to time so that this has a bound.
+    It caches every word it has seen, and is made anew from time to time to bound the cache.
     """
 
     name = "gigatoken"
@@ -214,14 +201,7 @@ class GigatokenEncoder:
 
 
 def package_version(name: str) -> str:
-    """Return the version of a fast encoder's package.
-
-    Args:
-        name: One of FAST_ENCODERS.
-
-    Raises:
-        ConfigError: If it is not installed.
-    """
+    """Return the version of a fast encoder's package; raise ConfigError if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -232,19 +212,11 @@ def package_version(name: str) -> str:
 
 
 def load_fast(name: str, content: str) -> Encoder:
-    """Load a fast encoder.
-
-    Args:
-        name: One of FAST_ENCODERS.
-        content: The effective tokenizer, as the JSON of its backend.
-
-    Raises:
-        TokenizerError: If it refuses this tokenizer.
-    """
-    kinds: dict[str, Any] = {"fastokens": FastokensEncoder, "gigatoken": GigatokenEncoder}
+    """Load a fast encoder for a tokenizer, the JSON of its backend; raise TokenizerError if it refuses."""
+    encoders: dict[str, Any] = {"fastokens": FastokensEncoder, "gigatoken": GigatokenEncoder}
     try:
-        with failures_named():
-            encoder: Encoder = kinds[name](content)
+        with wrap_failures():
+            encoder: Encoder = encoders[name](content)
     except EncoderFailedError as failure:
         raise TokenizerError(
             f"Encoder {name!r} cannot load this tokenizer ({failure}).", EXACT_ENCODERS

@@ -1,4 +1,4 @@
-"""Texts on which encoders that agree on ordinary text are known to part."""
+"""Texts on which encoders that agree on ordinary text are known to differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 PLAIN = frozenset([*range(0x20, 0x7F), 0x09, 0x0A, 0x0D])
 """Code points that every document has; an encoder that fails on these is of no use."""
 _TESTED = ((0, 0xD7FF), (0xE000, 0x1FFFF), (0x20000, 0x2FA1F), (0x30000, 0x3347F), (0xE0000, 0xE01FF))
-# Long runs of characters that no rule tells apart. They are tested too, in fewer surroundings.
+# Long runs of characters that no rule distinguishes; tested in fewer surroundings.
 _ALIKE = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x17000, 0x18CFF),
     (0x20000, 0x2FA1F), (0x30000, 0x3347F),
@@ -67,36 +67,26 @@ _WRITING = [
 
 
 def code_points() -> list[int]:
-    """Return the code points to be tested: all planes in use, where this Python's tables are old ones too."""
+    """Return the code points to test: all planes in use, also those newer than this Python's tables."""
     return [code for first, last in _TESTED for code in range(first, last + 1)]
 
 
-def groups_of(codes: list[int]) -> Iterator[list[int]]:
-    """Cut code points into groups of which each makes one text.
-
-    Args:
-        codes: Code points.
-    """
+def group_codes(codes: list[int]) -> Iterator[list[int]]:
+    """Cut code points into groups, each for one text."""
     for begin in range(0, len(codes), _CODES_PER_TEXT):
         yield codes[begin : begin + _CODES_PER_TEXT]
 
 
-def around(codes: list[int], *, fully: bool = True) -> str:
+def surround(codes: list[int], *, fully: bool = True) -> str:
     """Return code points alone, doubled, between letters, and beside apostrophes, digits, capitals and signs.
 
-    Args:
-        codes: Some code points; long runs of characters that no rule tells apart get fewer surroundings.
-        fully: Whether the others get all of them.
+    Long runs of characters that no rule distinguishes get fewer surroundings; so do all unless `fully`.
     """
     return "".join(_few(chr(code)) if not fully or _is_alike(code) else _many(chr(code)) for code in codes)
 
 
-def alone(codes: list[int]) -> list[str]:
-    """Return code points each as a text of its own, but for those that no rule tells apart.
-
-    Args:
-        codes: Some code points.
-    """
+def make_single_texts(codes: list[int]) -> list[str]:
+    """Return code points each as a text, without those that no rule distinguishes."""
     return [chr(code) for code in codes if not _is_alike(code)]
 
 
@@ -112,12 +102,8 @@ def _is_alike(code: int) -> bool:
     return any(first <= code <= last for first, last in _ALIKE)
 
 
-def nasty_texts(specials: list[str]) -> list[str]:
-    """Return short and long texts of all kinds.
-
-    Args:
-        specials: Strings that a tokenizer takes for tokens of its own.
-    """
+def make_hard_texts(specials: list[str]) -> list[str]:
+    """Return short and long texts of all kinds; `specials` are strings that are tokens of their own."""
     return [
         *["", " ", "a", "\n", "\0", "\ufeff", *_WRITING, "\n".join(_WRITING), "".join(_WRITING).upper()],
         *[unicodedata.normalize(form, text) for text in _WRITING for form in ("NFC", "NFD", "NFKC", "NFKD")],
@@ -163,7 +149,7 @@ def _special_texts(specials: list[str]) -> Iterator[str]:
 
 
 def _mixtures(specials: list[str], count: int = 400) -> Iterator[str]:
-    """Yield texts of pieces from everywhere, the same ones every time."""
+    """Yield texts of pieces from all of these, the same ones every time."""
     draw = np.random.default_rng(20)
     words = [word for text in _WRITING for word in text.split(" ")]
     pieces = [*words, *_SPACES, *specials[:20], " ", " ", "\n", "the", " of", "'s", "ing", "1", "23"]

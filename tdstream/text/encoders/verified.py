@@ -1,4 +1,4 @@
-"""Encode with a fast encoder where it was found exact, and look over its shoulder."""
+"""A fast encoder that is used where it was found exact, and rechecked while it runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.text.encoders.encoder import Encoded, Encoder, EncoderFailedError, failures_named
-from tdstream.text.encoders.proof import different
-from tdstream.text.encoders.verdict import CodePoints
+from tdstream.text.encoders.code_points import CodePoints
+from tdstream.text.encoders.encoder import Encoded, Encoder, EncoderFailedError, wrap_failures
+from tdstream.text.encoders.proof import find_differences
 
 logger = logging.getLogger(__name__)
 
-RECHECKED = 1000
+RECHECK_EVERY = 1000
 """One document in so many is encoded twice."""
-_LONGEST_RECHECK = 1_000_000  # Characters: the slow encoder needs gigabytes for the longest documents.
+_LONGEST_RECHECK = 1_000_000  # characters; the reference needs gigabytes for the longest documents
 
 
 class CheckedEncoder:
-    """Encodes with a fast encoder, and with the oracle whatever the fast one is not trusted with.
+    """Encodes with a fast encoder, and with the reference whatever the fast one is not trusted with.
 
-    Documents that hold a code point on which it failed go to the oracle; one document in a thousand goes
-    to both. If they differ, or the fast one raises, the batch at hand and all that follow are the oracle's.
+    Documents with a code point on which it failed go to the reference; one document in a thousand goes to
+    both. If they differ, or the fast one raises, the reference encodes the batch at hand and all that follow.
     """
 
     def __init__(
-        self, fast: Encoder, oracle: Encoder, failing: CodePoints, on_fault: Callable[[str], None]
+        self, fast: Encoder, reference: Encoder, failing: CodePoints, on_fault: Callable[[str], None]
     ) -> None:
         self._fast = fast
-        self._oracle = oracle
+        self._reference = reference
         self._failing = failing
         self._on_fault = on_fault
         self._num_documents = 0
@@ -38,36 +38,32 @@ class CheckedEncoder:
 
     @property
     def name(self) -> str:
-        """The package that does the work; behind it the oracle, if that had to go on."""
-        return f"{self._fast.name}+{self._oracle.name}" if self._stopped else self._fast.name
+        """The package that does the work, followed by the reference if that had to take over."""
+        return f"{self._fast.name}+{self._reference.name}" if self._stopped else self._fast.name
 
     def encode(self, texts: list[str]) -> Encoded:
-        """Return the ids of some texts, in their order.
-
-        Args:
-            texts: DocumentCounts.
-        """
+        """Return the ids of some texts, in their order."""
         first, self._num_documents = self._num_documents, self._num_documents + len(texts)
         if not self._stopped:
             try:
-                return self._checked(texts, first)
+                return self._encode_checked(texts, first)
             except EncoderFailedError as failure:
                 self._stop(str(failure))
-        return self._oracle.encode(texts)
+        return self._reference.encode(texts)
 
-    def _checked(self, texts: list[str], first: int) -> Encoded:
-        routed = self._failing.holders(texts)
+    def _encode_checked(self, texts: list[str], first: int) -> Encoded:
+        routed = self._failing.find_holders(texts)
         if len(routed) == len(texts):
-            return self._oracle.encode(texts)
-        trusted = texts if not routed else _left(texts, routed)
-        encoded = self._run(trusted)
+            return self._reference.encode(texts)
+        trusted = texts if not routed else _leave_out(texts, routed)
+        encoded = self._encode_fast(trusted)
         if routed:
-            encoded = _joined(encoded, self._oracle.encode([texts[place] for place in routed]), routed)
+            encoded = _merge(encoded, self._reference.encode([texts[place] for place in routed]), routed)
         self._recheck(texts, encoded, first)
         return encoded
 
-    def _run(self, texts: list[str]) -> Encoded:
-        with failures_named():
+    def _encode_fast(self, texts: list[str]) -> Encoded:
+        with wrap_failures():
             encoded = self._fast.encode(texts)
         offsets = encoded.offsets
         if len(offsets) != len(texts) + 1 or offsets[0] != 0 or offsets[-1] != len(encoded.ids):
@@ -77,11 +73,13 @@ class CheckedEncoder:
         return encoded
 
     def _recheck(self, texts: list[str], encoded: Encoded, first: int) -> None:
-        places = [place for place in rechecked(first, len(texts)) if len(texts[place]) <= _LONGEST_RECHECK]
+        places = [
+            place for place in choose_rechecked(first, len(texts)) if len(texts[place]) <= _LONGEST_RECHECK
+        ]
         if not places:
             return
-        right = self._oracle.encode([texts[place] for place in places])
-        wrong = different(_some(encoded, places), right)
+        right = self._reference.encode([texts[place] for place in places])
+        wrong = find_differences(_select(encoded, places), right)
         if wrong:
             number = first + places[wrong[0]]
             raise EncoderFailedError(f"document {number:,} (counted from 0) got other ids from it")
@@ -89,45 +87,44 @@ class CheckedEncoder:
     def _stop(self, why: str) -> None:
         self._stopped = True
         logger.warning(
-            "Encoder %s is not used any more: %s. The tokenizer itself goes on, slower; nothing wrong was "
-            "written that was looked at.",
+            "Encoder %s is not used any more: %s. The tokenizer itself takes over, slower; every document "
+            "that was rechecked before was right.",
             self._fast.name,
             why,
         )
         self._on_fault(why)
 
 
-def rechecked(first: int, count: int) -> list[int]:
-    """Return which of some documents are encoded twice.
+def choose_rechecked(first: int, count: int) -> list[int]:
+    """Return which documents first .. first + count - 1 are encoded twice, as places from 0.
 
-    Args:
-        first: Ordinal of the first document.
-        count: How many there are.
-
-    Returns:
-        Their places, from 0; the same for the same ordinals, whatever the batches.
+    The choice depends on a document's number alone, not on the batches.
     """
     ordinals = np.arange(first, first + count, dtype=np.uint64)
-    # Multiplying scatters them, so that no rhythm of the data falls together with the choice.
+    # Scattered by multiplying, so that no period of the data coincides with the choice.
     scattered = ordinals * np.uint64(2_654_435_761) % np.uint64(1 << 32)
-    return [int(place) for place in np.flatnonzero(scattered < (1 << 32) // RECHECKED)]
+    return [int(place) for place in np.flatnonzero(scattered < (1 << 32) // RECHECK_EVERY)]
 
 
-def _left(texts: list[str], routed: list[int]) -> list[str]:
+def _leave_out(texts: list[str], routed: list[int]) -> list[str]:
     gone = set(routed)
     return [text for place, text in enumerate(texts) if place not in gone]
 
 
-def _joined(trusted: Encoded, others: Encoded, places: list[int]) -> Encoded:
-    """Return the documents of both, those of the second at the places where they belong."""
+def _merge(trusted: Encoded, others: Encoded, places: list[int]) -> Encoded:
+    """Return the documents of both, those of `others` at their places.
+
+    Trusted documents A B C and others X Y at places [1, 4] make A X B C Y: before is [1, 3], the number of
+    trusted documents before each.
+    """
     lengths = np.diff(trusted.offsets)
-    before: NDArray[np.int64] = np.asarray(places) - np.arange(len(places))  # trusted documents before each
+    before: NDArray[np.int64] = np.asarray(places) - np.arange(len(places))
     lengths = np.insert(lengths, before, np.diff(others.offsets))
     starts = np.repeat(trusted.offsets[before], np.diff(others.offsets))
     return Encoded(np.insert(trusted.ids, starts, others.ids), np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _some(encoded: Encoded, places: list[int]) -> Encoded:
+def _select(encoded: Encoded, places: list[int]) -> Encoded:
     """Return some documents."""
     rows = [encoded.ids[encoded.offsets[place] : encoded.offsets[place + 1]] for place in places]
     return Encoded(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))

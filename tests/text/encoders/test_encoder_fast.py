@@ -13,10 +13,10 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS
 from tdstream.core.errors import TokenizerError
-from tdstream.text.encoders import encoder as encoder_fast
-from tdstream.text.encoders import select as encoder_choice
+from tdstream.text.encoders import encoder as fast_encoders
+from tdstream.text.encoders import select
 from tdstream.text.encoders.encoder import FAST_ENCODERS, GigatokenEncoder, load_fast
-from tdstream.text.encoders.proof_texts import around, nasty_texts
+from tdstream.text.encoders.proof_texts import make_hard_texts, surround
 from tdstream.text.encoders.select import choose_encoder
 
 FEW_CODES = [*range(0x500), *range(0x1E00, 0x2100), 0x4E00, 0xAC00, *range(0x1F5F0, 0x1F610), 0x1C89, 0x1F1E9]
@@ -42,17 +42,17 @@ each_package = pytest.mark.parametrize(
 
 
 def texts() -> list[str]:
-    """Return ordinary documents, nasty ones, and every eleventh code point in groups."""
+    """Return ordinary documents, hard ones, and every eleventh code point in groups."""
     lines = [text[begin : begin + 700] for text in TEXT for begin in range(0, len(text), 700)]
-    groups = [around(list(range(first, first + 704, 11))) for first in range(0, 0xD800 - 704, 704)]
-    return [*lines, *nasty_texts(SPECIALS), *groups, *[f"{special}x" for special in SPECIALS]]
+    groups = [surround(list(range(first, first + 704, 11))) for first in range(0, 0xD800 - 704, 704)]
+    return [*lines, *make_hard_texts(SPECIALS), *groups, *[f"{special}x" for special in SPECIALS]]
 
 
 @pytest.fixture
 def few_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Test few code points, and keep the verdict nowhere else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(encoder_choice, "code_points", lambda: FEW_CODES)
+    monkeypatch.setattr(select, "code_points", lambda: FEW_CODES)
 
 
 @each_package
@@ -139,7 +139,7 @@ class TestGigatoken:
 
 def test_the_names_are_packages() -> None:
     """Encoders are named as what has to be installed."""
-    assert encoder_fast.FAST_ENCODERS == ("fastokens", "gigatoken")
+    assert fast_encoders.FAST_ENCODERS == ("fastokens", "gigatoken")
 
 
 def _count(package: str, content: str, documents: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""A proof finds what an encoder gets wrong, and blames no more than it must."""
+"""A proof finds the code points on which an encoder fails, and no more than necessary."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS
 from tdstream.text.encoders import proof as encoder_proof
+from tdstream.text.encoders.code_points import CodePoints
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
-from tdstream.text.encoders.proof import different, prove, texts_for
-from tdstream.text.encoders.proof_texts import PLAIN, around, code_points, groups_of, nasty_texts
-from tdstream.text.encoders.verdict import CodePoints, Verdict
+from tdstream.text.encoders.proof import find_differences, make_texts, prove
+from tdstream.text.encoders.proof_texts import PLAIN, code_points, group_codes, make_hard_texts, surround
+from tdstream.text.encoders.verdict import Verdict
 
 CODES = [*range(0x300), *range(0x4E00, 0x4E60), 0x1F600]
 
@@ -34,7 +35,7 @@ def tokenizer(tokenizer_dir: Path) -> Any:
 
 def proved(tokenizer: Any, fast: Any, texts: list[str] | None = None) -> Verdict:
     """Run a proof over few texts and code points."""
-    chosen = texts_for([EOS], ["def", " self"]) if texts is None else texts
+    chosen = make_texts([EOS], ["def", " self"]) if texts is None else texts
     return prove([(fast, HfEncoder(tokenizer))], chosen, CODES)
 
 
@@ -78,13 +79,13 @@ class TestProve:
         spoil = lambda text, _: bool(set(text) & {"\u00e9", "\u00ea", "\U0001f600"})  # noqa: E731
         assert failed(proved(tokenizer, Wrong(tokenizer, spoil))) == {0xE9, 0xEA, 0x1F600}
 
-    def test_nasty_texts_are_blamed_too(self, tokenizer: Any) -> None:
+    def test_code_points_of_hard_texts_are_found_too(self, tokenizer: Any) -> None:
         """What only a whole text shows is traced to a code point of it."""
         fast = Wrong(tokenizer, has("1\ufe0f\u20e3"))
-        verdict = prove([(fast, HfEncoder(tokenizer))], texts_for([], []), [*CODES, 0xFE0F, 0x20E3])
+        verdict = prove([(fast, HfEncoder(tokenizer))], make_texts([], []), [*CODES, 0xFE0F, 0x20E3])
         assert verdict.ok
         assert verdict.num_failed == 1
-        assert CodePoints.from_ranges(verdict.failing).holders(["1\ufe0f\u20e3", "1", "\u00e9"]) == [0]
+        assert CodePoints.from_ranges(verdict.failing).find_holders(["1\ufe0f\u20e3", "1", "\u00e9"]) == [0]
 
     @pytest.mark.parametrize("needle", ["e", "  ", "'s", EOS, "=" * 1000])
     def test_ordinary_text(self, tokenizer: Any, needle: str) -> None:
@@ -143,28 +144,28 @@ class TestTexts:
 
     def test_surroundings(self) -> None:
         """A code point stands alone, doubled, between letters and beside an apostrophe."""
-        text = around([0x17F])
+        text = surround([0x17F])
         assert all(part in text for part in (" \u017f", "\u017f\u017f", "a\u017fb", "'\u017f", "1\u017f"))
-        assert all(part in around([0x4E05]) for part in ("\u4e05\u4e05", "a\u4e05 "))
+        assert all(part in surround([0x4E05]) for part in ("\u4e05\u4e05", "a\u4e05 "))
 
     def test_groups(self) -> None:
         """Groups hold every code point once."""
-        assert [code for group in groups_of(CODES) for code in group] == CODES
+        assert [code for group in group_codes(CODES) for code in group] == CODES
 
     def test_specials(self) -> None:
         """Special tokens' strings stand alone, between letters, doubled and cut."""
-        texts = nasty_texts(SPECIALS)
+        texts = make_hard_texts(SPECIALS)
         assert set(SPECIALS) <= set(texts)
         for special in SPECIALS:
             assert any(f"a{special}b" in text and special * 2 in text for text in texts)
 
     def test_they_are_always_the_same(self) -> None:
         """A verdict that was kept is about the same texts."""
-        assert texts_for([EOS], ["a", "b", "c"]) == texts_for([EOS], ["a", "b", "c"])
+        assert make_texts([EOS], ["a", "b", "c"]) == make_texts([EOS], ["a", "b", "c"])
 
     def test_they_are_plain_too(self) -> None:
         """Some of them are of characters that every document has."""
-        assert sum({ord(char) for char in text} <= PLAIN for text in nasty_texts([])) > 100
+        assert sum({ord(char) for char in text} <= PLAIN for text in make_hard_texts([])) > 100
 
 
 class TestDifferent:
@@ -179,9 +180,9 @@ class TestDifferent:
     def test_places(self) -> None:
         """The documents whose ids differ are named, moved borders too."""
         for given, places in self.rows():
-            assert different(encoded(given), encoded([[1, 2], [], [3]])) == places
+            assert find_differences(encoded(given), encoded([[1, 2], [], [3]])) == places
 
     def test_none(self) -> None:
         """No documents are alike."""
         nothing = Encoded(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-        assert different(nothing, nothing) == []
+        assert find_differences(nothing, nothing) == []

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS
 from tdstream.core.errors import ConfigError, TokenizerError
-from tdstream.text.encoders import encoder as encoder_fast
-from tdstream.text.encoders import select as encoder_choice
-from tdstream.text.encoders.select import choose_encoder, choosing
+from tdstream.text.encoders import encoder as fast_encoders
+from tdstream.text.encoders import select
+from tdstream.text.encoders.select import choose_encoder, choose_in_background
 from tdstream.text.encoders.verdict import cache_dir
 
 TEXTS = ["def load", "", "na\u00efve \u017f", f"a{EOS}b"]
@@ -32,7 +32,7 @@ class Packages:
 
     def version(self, name: str) -> str:
         if name not in self.kinds:
-            raise encoder_fast.PackageNotFoundError(name)
+            raise fast_encoders.PackageNotFoundError(name)
         return self.versions
 
     def load(self, name: str, content: str) -> Any:
@@ -55,11 +55,11 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     """Return what stands in for the packages; the cache is empty, and little is tested."""
     fake = Packages()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(encoder_fast, "version", fake.version)
-    monkeypatch.setattr(encoder_fast, "load_fast", fake.load)
-    monkeypatch.setattr(encoder_choice, "with_visible_cuts", lambda content: None)
-    monkeypatch.setattr(encoder_choice, "code_points", lambda: list(range(0x250)))
-    monkeypatch.setattr(encoder_choice, "texts_for", lambda specials, words: [*specials, *words, "plain"])
+    monkeypatch.setattr(fast_encoders, "version", fake.version)
+    monkeypatch.setattr(fast_encoders, "load_fast", fake.load)
+    monkeypatch.setattr(select, "make_probe_tokenizer", lambda content: None)
+    monkeypatch.setattr(select, "code_points", lambda: list(range(0x250)))
+    monkeypatch.setattr(select, "make_texts", lambda specials, words: [*specials, *words, "plain"])
     return fake
 
 
@@ -81,7 +81,7 @@ class TestAuto:
         self, tokenizer: Any, packages: Packages, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Fastokens comes first; gigatoken is not even loaded then."""
-        packages.kinds = {name: Wrong(tokenizer) for name in encoder_fast.FAST_ENCODERS}
+        packages.kinds = {name: Wrong(tokenizer) for name in fast_encoders.FAST_ENCODERS}
         with caplog.at_level(logging.INFO):
             encoder = choose_encoder(tokenizer)
         assert encoder.name == "fastokens"
@@ -168,13 +168,13 @@ class TestVerdict:
     def proofs(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """Count the proofs."""
         counted: list[int] = []
-        real = encoder_choice.prove
+        real = select.prove
 
         def prove(*given: Any) -> Any:
             counted.append(1)
             return real(*given)
 
-        monkeypatch.setattr(encoder_choice, "prove", prove)
+        monkeypatch.setattr(select, "prove", prove)
         return counted
 
     def test_once(self, tokenizer: Any, packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,8 +248,8 @@ class TestMeanwhile:
             assert opened.wait(10)
             return packages.load(name, content)
 
-        monkeypatch.setattr(encoder_fast, "load_fast", load)
-        with choosing(tokenizer, "auto") as chosen:
+        monkeypatch.setattr(fast_encoders, "load_fast", load)
+        with choose_in_background(tokenizer, "auto") as chosen:
             opened.set()
             encoder = chosen()
         assert encoder.name == "fastokens"
@@ -259,10 +259,10 @@ class TestMeanwhile:
     def test_no_proof_before_the_body_has_had_its_say(self, tokenizer: Any, packages: Packages) -> None:
         """What takes a proof waits until the encoder is asked for; an error of the body does not wait."""
         packages.kinds = {"fastokens": Wrong(tokenizer)}
-        with pytest.raises(ConfigError, match="no such file"), choosing(tokenizer, "auto"):
+        with pytest.raises(ConfigError, match="no such file"), choose_in_background(tokenizer, "auto"):
             raise ConfigError("no such file")
         assert packages.loaded == []
-        with choosing(tokenizer, "auto") as chosen:
+        with choose_in_background(tokenizer, "auto") as chosen:
             assert chosen().name == "fastokens"
         assert packages.loaded == ["fastokens"]
 
@@ -271,10 +271,10 @@ class TestMeanwhile:
         packages.kinds = {"fastokens": Wrong(tokenizer, lambda text, _: "e" in text)}
         for name, expected in (("hf", "hf"), ("auto", "hf")):
             for _ in range(2):  # Before and after the proof.
-                with choosing(tokenizer, name) as chosen:
+                with choose_in_background(tokenizer, name) as chosen:
                     assert chosen().name == expected
         with (
-            choosing(tokenizer, "fastokens") as chosen,
+            choose_in_background(tokenizer, "fastokens") as chosen,
             pytest.raises(TokenizerError, match="'fastokens' is not exact"),
         ):
             chosen()

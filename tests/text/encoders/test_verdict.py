@@ -32,7 +32,7 @@ class TestVerdicts:
 
     @pytest.mark.parametrize("verdict", [VERDICT, Verdict(ok=False, why="it differs on 'a'")])
     def test_round_trip(self, verdict: Verdict) -> None:
-        """What was kept is what is read, and nothing else lies around."""
+        """What was kept is what is read, and nothing else lies surround."""
         write_verdict(KEY, verdict)
         assert read_verdict(KEY) == verdict
         assert only_file().suffix == ".json"

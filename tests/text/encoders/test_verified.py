@@ -15,9 +15,9 @@ from transformers import AutoTokenizer
 
 from helpers_text import EOS
 from tdstream.text.encoders import verified as encoder_checked
+from tdstream.text.encoders.code_points import CodePoints
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
-from tdstream.text.encoders.verdict import CodePoints
-from tdstream.text.encoders.verified import RECHECKED, CheckedEncoder, rechecked
+from tdstream.text.encoders.verified import RECHECK_EVERY, CheckedEncoder, choose_rechecked
 
 TEXTS = ["def load", "", "na\u00efve", "\u017f", f"a{EOS}b", "x\u017fy", "\u65e5\u672c"]
 
@@ -67,7 +67,7 @@ class TestRouting:
 
     @pytest.mark.parametrize("texts", [["\u017f"], ["\u017f", "a"], ["a", "\u017f"], ["\u017f", "\u017fb"]])
     def test_places(self, tokenizer: Any, texts: list[str]) -> None:
-        """First, last, and all of a batch may be the oracle's."""
+        """First, last, and all of a batch may be the reference's."""
         assert split(checked(tokenizer, Wrong(tokenizer), codes="\u017f").encode(texts)) == by_call(
             tokenizer, texts
         )
@@ -86,17 +86,19 @@ class TestRechecked:
 
     def test_one_in_a_thousand(self) -> None:
         """About one in a thousand, the first one among them."""
-        places = rechecked(0, 1_000_000)
+        places = choose_rechecked(0, 1_000_000)
         assert places[0] == 0
-        assert 0.9 < len(places) * RECHECKED / 1_000_000 < 1.1
+        assert 0.9 < len(places) * RECHECK_EVERY / 1_000_000 < 1.1
 
     def test_batches_do_not_matter(self) -> None:
         """The same ordinals are chosen, however they are cut into batches."""
-        together = rechecked(0, 9000)
-        assert [begin + place for begin in range(0, 9000, 750) for place in rechecked(begin, 750)] == together
+        together = choose_rechecked(0, 9000)
+        assert [
+            begin + place for begin in range(0, 9000, 750) for place in choose_rechecked(begin, 750)
+        ] == together
 
     def test_long_ones_are_left_out(self, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A document that would cost the oracle gigabytes is not chosen."""
+        """A document that would cost the reference gigabytes is not chosen."""
         monkeypatch.setattr(encoder_checked, "_LONGEST_RECHECK", 10)
         encoder = checked(tokenizer, Wrong(tokenizer, lambda text, _: True))
         encoder.encode(["a" * 11])
@@ -107,8 +109,8 @@ class TestFaults:
     """What happens when the fast encoder is found wrong."""
 
     def test_a_wrong_document(self, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-        """The batch of a wrong document is the oracle's, and so are all that follow; it is said once."""
-        ordinal = rechecked(1, 5000)[0] + 1
+        """The batch of a wrong document is the reference's, and so are all that follow; it is said once."""
+        ordinal = choose_rechecked(1, 5000)[0] + 1
         fast = Wrong(tokenizer, lambda _, number: number == ordinal)
         faults: list[str] = []
         encoder = checked(tokenizer, fast, faults=faults)
@@ -124,7 +126,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("error", [ValueError("no"), Panic("index out of bounds")], ids=type)
     def test_raising(self, tokenizer: Any, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-        """Whatever it raises, the oracle goes on with the batch at hand."""
+        """Whatever it raises, the reference encodes the batch at hand."""
         fast = Raising(tokenizer, error)
         encoder = checked(tokenizer, fast)
         with caplog.at_level(logging.WARNING):
