@@ -10,7 +10,7 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, document_rows, joined_rows, some
 from helpers_time import Screen
 
 import tdstream
-from tdstream.preparation import count as counting
+from tdstream.preparation import count_cache as counting
 from tdstream.streams.total_hint import find_hint
 
 TEXTS = some_texts(120)

@@ -174,7 +174,7 @@ def test_after_an_error_a_new_loop_goes_on(tokenizer_dir, epochs, workers):
     broken = [True]
     run = loader(tokenizer_dir, texts, num_workers=workers)
     found = []
-    with pytest.raises(ValueError, match=r"record 150"):
+    with pytest.raises(ValueError, match=r"Record 150"):
         found.extend(ids_of(batch) for batch in run)
     broken.clear()
     assert found + batches(run) == epochs[0]
