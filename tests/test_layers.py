@@ -24,7 +24,7 @@ FLOORS = (  # each room imports only from rooms above it
     ("pipelines",),
     ("loading",),
     ("monitor",),
-    ("cli", "compat"),
+    ("cli", "compat", "testing"),
     ("__main__",),
 )
 SHARED_BY_NODES = {"base", "batch", "document_fields", "rows"}

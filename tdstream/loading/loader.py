@@ -354,9 +354,7 @@ def _check_pipeline(
     """Return a pipeline; refuse what it would ignore."""
     own = pipeline.splitter.batch_size if isinstance(pipeline, Pipeline) else pipeline.batch_size
     if batch_size != own:
-        raise ConfigError(
-            f"the pipeline's batch_size is {own}, the loader's is {batch_size}. Pass the same one."
-        )
+        raise ConfigError(f"the pipeline's batch_size is {own}, not {batch_size}. Pass the same one.")
     if build_options:
         raise ConfigError(
             f"the source is a pipeline already, which {', '.join(build_options)} would not change. Pass what "
