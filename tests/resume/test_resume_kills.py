@@ -208,7 +208,7 @@ def used():
     return pages * 4096, len(os.listdir("/proc/self/fd")), len(multiprocessing.active_children())
 
 def go_on(times):
-    loader = make_loader(sys.argv[1], data, Setup(2))
+    loader = make_loader(sys.argv[1], data, Setup(1))
     for _ in range(times):
         one_pass(loader, data)
     for _ in range(times):
