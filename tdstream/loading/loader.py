@@ -273,6 +273,8 @@ class Loader(LoaderBase):
 
     def _fail_pass(self) -> None:
         self._cursor.fail()
+        self._transfer.end()
+        self._drop_workers()
 
     def _leave_pass(self) -> None:
         self._cursor.finish()

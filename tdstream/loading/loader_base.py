@@ -11,7 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StaleIteratorError
 from tdstream.loading.device import Transfer
-from tdstream.loading.torchdata_workarounds import silence_set_vital
+from tdstream.loading.torchdata_workarounds import silence_set_vital, stop_workers
 from tdstream.nodes.batch import Batch, hand_on
 
 
@@ -95,6 +95,7 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
     def _drop_workers(self) -> None:
         """Drop StatefulDataLoader's iterator, and with it the workers."""
         self._batches = iter(())
+        stop_workers(self)
         super().load_state_dict({})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -23,6 +23,18 @@ def silence_set_vital() -> Iterator[None]:
         finally:
             if missing:
                 delattr(torch, "set_vital")
+
+
+def stop_workers(loader: Any) -> None:
+    """Stop a loader's workers now, and let torch forget them.
+
+    torch raises an error from a signal handler, at any place of the program, while it knows a worker that was
+    killed; it knows the workers of an iterator until that is collected, which a traceback may delay.
+    """
+    stop = getattr(getattr(loader, "_iterator", None), "_shutdown_workers", None)
+    if stop is not None:
+        with suppress(RuntimeError):  # of that handler; the workers are forgotten all the same
+            stop()
 
 
 def batches_before(loader: Any) -> int:

@@ -11,6 +11,7 @@ from helpers_stream import BATCH_SIZE, SEQ_LEN, ids_of, joined_rows, some_texts,
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
+from helpers_processes import kill_worker
 from tdstream.core.errors import StaleIteratorError, StateError
 from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.streams.total_hint import find_hint
@@ -205,7 +206,7 @@ def test_a_killed_worker_is_named(tokenizer_dir, epochs):
     iterator = iter(run)
     found = batches(iterator, 3)
     for child in multiprocessing.active_children():
-        child.kill()
+        kill_worker(child.pid)
     with pytest.raises(RuntimeError, match="worker"):
         found += [ids_of(batch) for batch in iterator]
     with pytest.raises(StaleIteratorError):

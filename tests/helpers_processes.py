@@ -1,0 +1,13 @@
+"""Kill workers of a loader."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+
+def kill_worker(pid: int) -> None:
+    """Kill a worker; torch may raise its error here already, and then the loader finds out within 5 seconds."""
+    with suppress(RuntimeError):
+        os.kill(pid, signal.SIGKILL)
