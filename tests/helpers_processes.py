@@ -8,6 +8,6 @@ from contextlib import suppress
 
 
 def kill_worker(pid: int) -> None:
-    """Kill a worker; torch may raise its error here already, and then the loader finds out within 5 seconds."""
+    """Kill a worker. If torch raises its error here already, the loader finds out within 5 seconds."""
     with suppress(RuntimeError):
         os.kill(pid, signal.SIGKILL)

@@ -363,7 +363,7 @@ def test_a_killed_worker_is_an_error_and_no_loss(persistent: bool, counting: Pat
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_killed_worker_is_forgotten_with_its_error(persistent: bool, counting: Path) -> None:
-    """At the end of any child torch raises an error, anywhere in the program, while it knows a dead worker."""
+    """While torch knows a dead worker, the end of any child raises an error anywhere in the program."""
     loader = make_loader(counting, Geometry(1, 2, B, persistent))
     before = set(multiprocessing.active_children())
     iterator = iter(loader)
