@@ -159,10 +159,8 @@ def _at_least(name: str, least: int) -> Callable[[Any], object]:
     return lambda value: check_int(name, value, at_least=least)
 
 
-def _check_text_field(value: Any) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"text_field must be a name, or names with commas between them, got {value!r}.")
-    TextOptions(text_field=value)
+def _of_text(name: str) -> Callable[[Any], object]:
+    return lambda value: TextOptions(**{name: value})
 
 
 def _check_cache_dir(value: Any) -> None:
@@ -174,10 +172,8 @@ def _check_cache_dir(value: Any) -> None:
 
 OPTION_RULES = {
     "tokenizer": OptionRule(kinds=TEXT_KINDS, defaults=(None,)),
-    "text_field": OptionRule(kinds=TEXT_KINDS, defaults=("text",), check=_check_text_field),
-    "encoder": OptionRule(
-        kinds=TEXT_KINDS, defaults=("auto",), check=lambda value: TextOptions(encoder=value)
-    ),
+    "text_field": OptionRule(kinds=TEXT_KINDS, defaults=("text",), check=_of_text("text_field")),
+    "encoder": OptionRule(kinds=TEXT_KINDS, defaults=("auto",), check=_of_text("encoder")),
     "cache_dir": OptionRule(kinds=frozenset({"cache"}), defaults=(None,), check=_check_cache_dir),
     "num_proc": OptionRule(kinds=frozenset({"cache"}), defaults=(1,), check=_at_least("num_proc", 1)),
     "shuffle_buffer": OptionRule(

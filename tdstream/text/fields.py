@@ -63,10 +63,13 @@ class Rows:
 
     def texts(self, text_field: str) -> tuple[list[Any], list[str]]:
         """Return the value in the place of each text, and the parts of the field that no record has."""
-        names = {name for record in self._records if isinstance(record, Mapping) for name in record}
+        if {str}.issuperset(map(type, self._records)):
+            return list(self._records), []
+        names = set().union(*(record for record in self._records if isinstance(record, Mapping)))
         if not names:
             return [_as_str(record) for record in self._records], []
-        found = {part: self._column(part) for part in split_text_field(text_field, names)}
+        parts = split_text_field(text_field, names)
+        found = {part: [_find_text(record, part) for record in self._records] for part in parts}
         missing = [part for part, values in found.items() if all(value is _ABSENT for value in values)]
         columns = [[None if value is _ABSENT else value for value in values] for values in found.values()]
         return join_columns(columns), missing
@@ -80,12 +83,6 @@ class Rows:
         first = self._records[0]
         items = first.items() if isinstance(first, Mapping) else ()
         return [str(name) for name, value in items if value is not None]
-
-    def _column(self, part: str) -> list[Any]:
-        return [
-            _as_str(find_value(record, part, _ABSENT) if isinstance(record, Mapping) else record)
-            for record in self._records
-        ]
 
 
 def split_text_field(text_field: str, names: Iterable[str]) -> list[str]:
@@ -116,6 +113,15 @@ def find_value(record: Any, path: str, absent: Any = None) -> Any:
             if found is not absent:
                 return found
     return absent
+
+
+def _find_text(record: Any, path: str) -> Any:
+    """Return the value at a path in a record; a record that is no dict, itself."""
+    if type(record) is dict:  # the usual case, fast
+        found = record.get(path)
+        if type(found) is str:
+            return found
+    return _as_str(find_value(record, path, _ABSENT) if isinstance(record, Mapping) else record)
 
 
 def join_columns(columns: list[list[Any]]) -> list[Any]:
@@ -149,7 +155,7 @@ def _as_str(value: Any) -> Any:
 
 def measure_texts(values: list[Any]) -> NDArray[np.int64] | None:
     """Return the bytes of each text in UTF-8; None if one of the values is no text."""
-    if not all(type(value) is str for value in values):
+    if not {str}.issuperset(map(type, values)):
         return None
     try:
         sizes = [len(value) if value.isascii() else _count_bytes(value) for value in values]
@@ -160,6 +166,8 @@ def measure_texts(values: list[Any]) -> NDArray[np.int64] | None:
 
 def _count_bytes(text: str) -> int:
     """Return the bytes of a text in UTF-8, without a copy of all of a long one."""
+    if len(text) <= _MOST_CHARACTERS:
+        return len(text.encode())
     starts = range(0, len(text), _MOST_CHARACTERS)
     return sum(len(text[start : start + _MOST_CHARACTERS].encode()) for start in starts)
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.text.encoders.code_points import CodePoints
-from tdstream.text.encoders.encoder import (
-    Encoded,
-    Encoder,
-    EncoderFailedError,
-    wrap_failures,
-)
+from tdstream.text.encoders.encoder import Encoded, Encoder, EncoderFailedError, wrap_failures
 from tdstream.text.encoders.proof_texts import (
     PLAIN,
     group_codes,
@@ -80,37 +75,32 @@ class _Comparison:
         """Compare two encoders on all texts and code points."""
         self._fast, self._reference = pair
         self._fully = fully
-        self._compare_texts(texts)
+        self._explain_all(texts)
         self._compare_codes(codes)
-
-    def _compare_texts(self, texts: Iterable[str]) -> None:
-        """Find the code points that make the encoders differ on texts."""
-        for text in self._find_differing(list(texts)):
-            self._explain(text)
 
     def _compare_codes(self, codes: list[int]) -> None:
         """Find the code points on which the encoders differ, each in all surroundings."""
-        for group in self._find_differing_groups(codes):
+        groups = list(group_codes(codes))
+        for number in self._find_places([self._around(group) for group in groups]):
+            group = groups[number]
             # Each by itself first: reducing a text is slow where many of its code points fail.
             failing = [group[place] for place in self._find_places([self._around([code]) for code in group])]
             self._add_failing(failing, self._around(group))
             self._explain(self._around(group))
-        for text in self._find_differing(make_single_texts(codes)):
-            self._explain(text)
-
-    def _find_differing_groups(self, codes: list[int]) -> Iterator[list[int]]:
-        groups = list(group_codes(codes))
-        texts = [self._around(group) for group in groups]
-        for place in self._find_places(texts):
-            yield groups[place]
+        self._explain_all(make_single_texts(codes))
 
     def _around(self, codes: list[int]) -> str:
         return surround(codes, fully=self._fully)
 
+    def _explain_all(self, texts: list[str]) -> None:
+        """Find failing code points of the texts on which the encoders differ."""
+        for place in self._find_places(texts):
+            self._explain(texts[place])
+
     def _explain(self, text: str) -> None:
         """Find failing code points of a text until the rest of it is encoded alike."""
         left = _without(text, self.failing)
-        while self._differ(left):
+        while self._find_places([left]):
             least = self._reduce(left)
             # Where two fail only together, it is enough to route documents with the higher one.
             self._add_failing({max({ord(char) for char in least} - PLAIN, default=0x20)}, least)
@@ -120,7 +110,7 @@ class _Comparison:
         """Leave out of a text every code point that is not needed for the difference."""
         for code in sorted({ord(char) for char in text} - PLAIN):
             shorter = _without(text, {code})
-            if self._differ(shorter):
+            if self._find_places([shorter]):
                 text = shorter
         return text
 
@@ -132,14 +122,8 @@ class _Comparison:
         if len(self.failing) > MAX_FAILING:
             raise _NotExactError(f"it differs on more than {MAX_FAILING:,} code points")
 
-    def _differ(self, text: str) -> bool:
-        return bool(self._find_places([text]))
-
-    def _find_differing(self, texts: list[str]) -> Iterator[str]:
-        for place in self._find_places(texts):
-            yield texts[place]
-
     def _find_places(self, texts: list[str]) -> list[int]:
+        """Return the places of the texts on which the encoders differ."""
         places: list[int] = []
         for begin in range(0, len(texts), _BATCH):
             batch = texts[begin : begin + _BATCH]
