@@ -195,10 +195,12 @@ class TextBatches:
         except Exception as error:  # whatever the readers of `datasets` and a caller's functions raise
             done = self._num_records
             place = f"after record {done - 1:,}" if done else "before the first record"
-            hint = "; skip_bad cannot go on where the reader itself stops" if self._options.skip_bad else ""
+            repair = "Repair what follows there"
+            if self._options.skip_bad:
+                repair += "; skip_bad cannot continue where the reader itself stops"
             raise SourceError(
-                f"Dataset {self.name!r} cannot be read on {place} ({self._counted}): "
-                f"{in_one_line(error)}. Repair what follows there{hint}."
+                f"Dataset {self.name!r} cannot be read on {place} ({self._counted}): {in_one_line(error)}. "
+                f"{repair}."
             ) from error
 
     def _make_batch(self, table: Table, place: SegmentPlace) -> TextBatch:

@@ -37,26 +37,25 @@ def retry_transient(read: Callable[[], _Result], what: str) -> _Result:
     The function must begin where its last call began; `what` it reads is for the log. Raises SourceError if
     the last call failed by a transient error as well.
     """
-    for number, pause in enumerate(_PAUSES, 1):
+    tries = 0
+    while True:
         try:
             return read()
         except Exception as error:
             if not _is_transient(error):
                 raise
+            tries += 1
+            if tries > len(_PAUSES):
+                raise SourceError(
+                    f"{what} could not be read, after {tries} tries: {type(error).__name__}: {error}. Resume "
+                    f"from the last checkpoint when it can be reached again."
+                ) from error
+            pause = _PAUSES[tries - 1]
             logger.warning(
                 "Reading %s failed (%s: %s); trying again in %g s (%d of %d).",
-                what, type(error).__name__, error, pause, number, len(_PAUSES),
+                what, type(error).__name__, error, pause, tries, len(_PAUSES),
             )  # fmt: skip
         time.sleep(pause)
-    try:
-        return read()
-    except Exception as error:
-        if not _is_transient(error):
-            raise
-        raise SourceError(
-            f"{what} could not be read, after {len(_PAUSES) + 1} tries: {type(error).__name__}: {error}. "
-            f"Resume from the last checkpoint when it can be reached again."
-        ) from error
 
 
 def _is_transient(error: BaseException) -> bool:

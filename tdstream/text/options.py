@@ -46,9 +46,9 @@ class TextOptions:
         choices=ENCODERS,
     )
     given: Any = field(default=None, compare=False, repr=False)
-    """The source itself, where the caller has it: `dataset` is then what to call it."""
+    """The source itself, if the caller has it; `dataset` is then its name."""
     given_tokenizer: Any = field(default=None, compare=False, repr=False)
-    """The Hugging Face tokenizer itself, where the caller has it."""
+    """The Hugging Face tokenizer itself, if the caller has it."""
 
     @classmethod
     def of(cls, source: Any, tokenizer: Any, *, name: str | None = None, **options: Any) -> TextOptions:
@@ -83,9 +83,9 @@ def named(source: Any, tokenizer: Any, name: str | None = None) -> dict[str, Any
     if is_path(source) and name is not None:
         raise ConfigError("name is for a source that is no path or name. Leave it out.")
     return {
-        "dataset": os.fspath(source) if is_path(source) else name or name_of(source),
+        "dataset": os.fspath(source) if is_path(source) else name or _find_name(source),
         "given": None if is_path(source) else source,
-        "tokenizer": os.fspath(tokenizer) if is_path(tokenizer) else name_of(tokenizer),
+        "tokenizer": os.fspath(tokenizer) if is_path(tokenizer) else _find_name(tokenizer),
         "given_tokenizer": None if is_path(tokenizer) else tokenizer,
     }
 
@@ -95,7 +95,7 @@ def is_path(thing: Any) -> bool:
     return isinstance(thing, (str, os.PathLike))
 
 
-def name_of(thing: Any) -> str:
+def _find_name(thing: Any) -> str:
     """Return a name for a function or an object: a tokenizer's own, else that of the function or class."""
     name = getattr(thing, "name_or_path", None)
     if isinstance(name, str) and name:

@@ -39,7 +39,7 @@ def load_tokenizer(name_or_path: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             str(path) if local else name_or_path, local_files_only=offline
         )
-    except Exception as error:  # It raises whatever its many parts raise.
+    except Exception as error:  # whatever its parts raise
         raise TokenizerError(_not_loaded(name_or_path, local, offline, error)) from error
     _check_eos(tokenizer, name_or_path)
     return tokenizer
@@ -61,7 +61,7 @@ def pack_tokenizer(tokenizer: Any) -> bytes:
     """Return a tokenizer as bytes, for another process; raise TokenizerError if it cannot be pickled."""
     try:
         return pickle.dumps(tokenizer)
-    except Exception as error:  # It raises whatever its many parts raise.
+    except Exception as error:  # whatever its parts raise
         raise TokenizerError(
             f"The tokenizer cannot be sent to other processes: {in_one_line(error)}. Use num_proc=1, or save "
             f"it and pass the directory."
@@ -72,7 +72,7 @@ def unpack_tokenizer(content: bytes) -> Any:
     """Return a packed tokenizer; raise TokenizerError if this process does not know its class."""
     try:
         return pickle.loads(content)  # noqa: S301 - from the process that started this one
-    except Exception as error:  # It raises whatever its many parts raise.
+    except Exception as error:  # whatever its parts raise
         raise TokenizerError(
             f"The tokenizer cannot be loaded by another process: {in_one_line(error)}. Its class must be in "
             f"a module that can be imported; or use num_proc=1."

@@ -123,7 +123,7 @@ def _load_fast(tokenizer: Any, reference: HfEncoder, name: str, *, prove: bool =
 
 
 def _make_key(name: str, version: str, content: str, backend: Any) -> VerdictKey:
-    # Not part of the backend's JSON, but it decides what becomes of special tokens in a text.
+    # Not part of the backend's JSON, but it decides the ids of special tokens in a text.
     split = bool(getattr(backend, "encode_special_tokens", False))
     digest = hashlib.sha256(f"{split} {content}".encode("utf-8", "surrogatepass")).hexdigest()
     compared = f"tokenizers {tokenizers.__version__}"
