@@ -1,4 +1,4 @@
-"""Checks of arguments, each raising one sentence that says what was expected."""
+"""Checks of arguments; each raises one sentence that says what was expected."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ TdstreamError
 ├── TokenizerError (ValueError)           a tokenizer cannot be found, or lacks what is needed
 └── OutputError (OSError)                 the output cannot be written
 
-Each is also the built-in that a caller would expect, and can be rebuilt from its message alone: so it reaches
-the trainer from a loader's worker process. The message says what was found and what was expected; the hint
-says what to do.
+Each is also the built-in exception that a caller would expect, and can be rebuilt from its message alone, as
+a loader does with an error of a worker process. The message says what was found and what was expected; the
+hint says what to do.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TdstreamError(Exception):
         self.args = (self.spelled(spelling),)
 
     def spelled(self, spelling: Spelling) -> str:
-        """Return the whole message with its options spelled in this way."""
+        """Return the whole message, with its options spelled by `spelling`."""
         return " ".join([self.message, *(_filled(hint, values, spelling) for hint, values in self._hints)])
 
 

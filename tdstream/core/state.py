@@ -1,7 +1,7 @@
 """The envelope of a state, and the comparison of saved identities with present ones.
 
-A state holds JSON types only and is built anew at each call: a loader's worker sends only what differs from
-the state it sent before, and a list or array changed in place would equal itself and never be sent.
+A state holds JSON types only and is built anew by each call: a loader's worker sends only the differences
+from its last state, and a list changed in place would equal itself and never be sent.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ STATE_VERSION = 1
 
 
 class Identified(Protocol):
-    """Anything that has a part in a state."""
+    """Anything with an entry in a state."""
 
     @property
     def name(self) -> str:
-        """The key of its part."""
+        """The key of the entry: "source", "reader", "permutation", ..."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return its identity, and its position if it has one."""
+        """Return the identity, and the position if there is one; JSON types, built anew."""
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each way in which a saved identity differs."""
 
 
 class IdentityState:
-    """The state of a node that is an identity alone: loading it compares."""
+    """The state of a node without a position: an identity, which loading compares."""
 
     name: str
 
@@ -56,7 +56,7 @@ def wrap_state(nodes: Sequence[Identified]) -> dict[str, Any]:
 
 
 def unwrap_state(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the nodes' parts of a state; refuse what is no state, or one of a newer version."""
+    """Return the nodes' entries in a state; refuse anything else, and states of newer versions."""
     if not isinstance(state, dict) or not isinstance(state.get(STATE_KEY), int):
         raise StateError(
             f"this is not a state of tdstream (no {STATE_KEY!r} version in it): {_short(state)}. "
@@ -98,7 +98,7 @@ def check_differences(found: Sequence[str], *, strict: bool = True) -> None:
 def check_identities(
     saved: dict[str, dict[str, Any]], nodes: Sequence[Identified], *, cursor: str, strict: bool
 ) -> None:
-    """Compare saved identities with those of nodes; the part named `cursor` has to be there, too."""
+    """Compare saved identities with those of nodes; the state must also have the entry `cursor`."""
     missing = [name for name in (*(node.name for node in nodes), cursor) if name not in saved]
     if missing:
         raise StateError(

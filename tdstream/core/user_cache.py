@@ -10,13 +10,13 @@ from typing import Any
 
 
 def user_cache(name: str) -> Path:
-    """Return `$XDG_CACHE_HOME/tdstream/name`, by default below `~/.cache`; RuntimeError without a home."""
+    """Return `$XDG_CACHE_HOME/tdstream/name`, by default in `~/.cache`; RuntimeError without a home."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "tdstream" / name
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file; OSError or ValueError if it cannot be read."""
+    """Return the content of a JSON file; raise OSError or ValueError if it cannot be read."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

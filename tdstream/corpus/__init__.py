@@ -1,1 +1,1 @@
-"""What lies on disk, and reading it."""
+"""The files of a corpus on disk, and their readers."""

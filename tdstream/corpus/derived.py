@@ -1,9 +1,9 @@
-"""Files derived from a corpus: their places, how one process at a time makes them, and the window counts.
+"""Files derived from a corpus: their places, locks and atomic writes, and the counts of windows.
 
-They are in the corpus's directory, in `.tdstream`, or where that cannot be written, in a directory of the
-user's cache. They may be deleted while no run uses them, and are made again.
+They are in `.tdstream` in the corpus's directory or, if that cannot be written, in the user's cache. They may
+be deleted while no run uses them; they are made again.
 
-Window counts are the windows before each block of documents. Those of many documents are kept in one file,
+Window counts are the windows before each block of documents. For many documents they are kept in a file,
 int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the counts.
 """
 
@@ -45,7 +45,7 @@ def list_places(directory: Path) -> list[Path]:
 
 
 def list_derived(directory: Path) -> dict[Path, int]:
-    """Return the paths derived from a corpus, of any of its versions, and their bytes."""
+    """Return the paths derived from any version of a corpus, and the bytes of each."""
     entries = [
         entry for place in list_places(directory) if place.is_dir() for entry in sorted(place.iterdir())
     ]
@@ -57,7 +57,7 @@ def list_derived(directory: Path) -> dict[Path, int]:
 
 
 def find_writable_place(directory: Path) -> Path:
-    """Return the first of a corpus's places that can be written, created if needed, or raise OutputError."""
+    """Return the first writable place of a corpus, created if needed; raise OutputError if none is."""
     tried = list_places(directory)
     for place in tried:
         with suppress(OSError):
@@ -72,9 +72,9 @@ def find_writable_place(directory: Path) -> Path:
 
 @contextmanager
 def taking_turns(place: Path, name: str) -> Iterator[bool]:
-    """Let one process at a time make a file; a process that dies lets the next one in.
+    """Let one process at a time make a file; if it dies, the next one follows.
 
-    Yields whether this process is alone: file systems without locks let several in.
+    Yields whether this process is alone: on file systems without locks, it may not be.
     """
     alone = True
     with (place / f"{name}.lock").open("a") as file:
@@ -91,14 +91,14 @@ def taking_turns(place: Path, name: str) -> Iterator[bool]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to write, which gets its name, durably, when it is complete, or else is removed."""
+    """Yield a file to write; it gets its name when it is complete and durable, else it is removed."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's mode is for this user alone
+        os.chmod(temporary, 0o644)  # mkstemp's mode excludes other users
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -108,49 +108,53 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 Ints = NDArray[np.int64]
 
 BLOCK = 8
-"""Documents of a block: 8 bytes are held for each block, and a block is searched for each window."""
+"""Documents per block: each block takes 8 bytes of memory, and a window's block is searched."""
 MANY_DOCUMENTS = 1 << 22
-"""Documents: from so many on, counts are kept; fewer are counted in less than a second."""
-_BLOCKS = 65536  # counted at once
+"""The fewest documents whose counts are kept in a file; fewer are counted in less than a second."""
+_BLOCKS = 65536  # counted at a time
 _VERSION = 1
 
 
 class WindowCounts:
-    """Counts as in the file, in memory or mapped; blocks are of `block` documents.
-
-    Attributes:
-        dropped_documents: Documents that give no window, being too short.
-        dropped_tokens: Tokens that no window holds: of these documents, and of ends too short for a window.
-    """
+    """The numbers of the file, in memory or mapped; blocks have `block` documents."""
 
     def __init__(self, numbers: Ints | MappedArray, *, block: int = BLOCK) -> None:
         self._numbers, self.block = numbers, block
         self.dropped_documents, self.dropped_tokens = open_array(numbers)[:2].tolist()
+        """Documents too short for a window; their tokens, plus the rests of others that are too short."""
 
     @property
     def firsts(self) -> Ints:
-        """The windows before each block, and of all of them, [num_blocks + 1]."""
+        """The windows before each block, and all windows, [num_blocks + 1]."""
         return open_array(self._numbers)[2:]
 
 
 def find_window_counts(
     directory: Path, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
 ) -> WindowCounts:
-    """Return the counts of documents first .. last - 1; those of many from a file, made now if missing."""
+    """Return the counts of documents first .. last - 1; of many, from a file that is made if missing."""
     if documents[1] - documents[0] < MANY_DOCUMENTS:
         return WindowCounts(count_windows(ends, cut, documents))
     key = json.dumps([_VERSION, BLOCK, ends.key, ends.identity(), ends.total_tokens, asdict(cut), documents])
     name = f"windows-{hashlib.sha256(key.encode()).hexdigest()[:16]}.i8"
     size = 8 * (3 - (documents[0] - documents[1]) // BLOCK)
-    found = next((place / name for place in list_places(directory) if _has(place / name, size)), None)
-    path = found or _made(directory, name, size, ends, cut, documents)
+    path = next((place / name for place in list_places(directory) if _has(place / name, size)), None)
+    if path is None:
+        path = find_writable_place(directory) / name
+        with taking_turns(path.parent, name):
+            if not _has(path, size):  # another process may have been quicker
+                number = documents[1] - documents[0]
+                logger.info("Counting the windows of %d documents of %s.", number, directory)
+                numbers = count_windows(ends, cut, documents)
+                with whole_file(path) as file:
+                    file.write(numbers.astype("<i8", copy=False).data)
     return WindowCounts(MappedArray(path, np.dtype("<i8")))
 
 
 def count_windows(
     ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int], *, block: int = BLOCK
 ) -> Ints:
-    """Count windows, piece by piece; return the content of the file."""
+    """Count the windows of documents first .. last - 1; return the numbers of the file."""
     dropped_documents, dropped_tokens, at = 0, 0, 3
     numbers = np.zeros(at - (documents[0] - documents[1]) // block, np.int64)  # the only large array
     for first in range(*documents, block * _BLOCKS):
@@ -169,22 +173,9 @@ def count_windows(
 
 
 def count_document_windows(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
-    """Count the windows of documents, by their tokens and their numbers, any shape."""
-    text = lengths - (numbers < ends.num_ends)  # without the end-of-text token, if there is one
+    """Count the windows of documents, by their tokens and their numbers, both of any one shape."""
+    text = lengths - (numbers < ends.num_ends)  # tokens before the end-of-text token, if there is one
     return np.where(cut.is_kept(text), cut.count(lengths), 0)
-
-
-def _made(
-    directory: Path, name: str, size: int, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]
-) -> Path:
-    place = find_writable_place(directory)
-    with taking_turns(place, name):
-        if not _has(place / name, size):  # another process may have been quicker
-            logger.info("Counting the windows of %d documents of %s.", documents[1] - documents[0], directory)
-            numbers = count_windows(ends, cut, documents)
-            with whole_file(place / name) as file:
-                file.write(numbers.astype("<i8", copy=False).data)
-    return place / name
 
 
 def _has(path: Path, size: int) -> bool:

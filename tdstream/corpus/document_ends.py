@@ -1,7 +1,7 @@
-"""The ends of the documents in a stream of tokens, however many: looked up, not held in memory.
+"""The ends of the documents in a token stream, looked up in files or in memory.
 
 A document's *end* is the place just after its end-of-text token. Document d = 0, 1, 2, ... is tokens
-end(d - 1) .. end(d) - 1. Tokens after the last end-of-text token are a document, too.
+end(d - 1) .. end(d) - 1. Tokens after the last end-of-text token are also a document.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ _MAX_OPEN = 128  # parts, each of which holds a file descriptor
 
 
 class DocumentEnds:
-    """The ends of a stream's documents, part by part; a part is a shard, or all of the stream.
+    """The ends of a stream's documents, by parts, such as shards.
 
-    Args:
-        offsets: int64 [num_parts + 1]; part i is tokens offsets[i] .. offsets[i + 1] - 1 of the stream.
-        counts: int64 [num_parts]: documents that end in each part.
-        load: Returns a part's ends, int64 [counts[i]], ascending, counted from the part's first token: 1 to
-            its number of tokens. Called at first need in each process; must be picklable.
-        key: Changes with the files that the ends are read from; names files derived from them.
+    Part i is tokens offsets[i] .. offsets[i + 1] - 1 of the stream, offsets int64 [num_parts + 1]; counts[i]
+    documents end in it, int64 [num_parts]. `load(i)` returns their ends, int64, ascending, 1 to the tokens of
+    the part; it is called when needed, in each process, and must be picklable. `key` changes with the files
+    that the ends are read from; it names files derived from them.
     """
 
     def __init__(self, offsets: Ends, counts: Ends, load: Callable[[int], Ends], *, key: str = "") -> None:
@@ -62,7 +60,7 @@ class DocumentEnds:
         return counts
 
     def at(self, numbers: Ends) -> Ends:
-        """Return the ends of documents by number [n], int64 [n]; that of -1 is 0, where document 0 begins."""
+        """Return the ends of documents by number [n], int64 [n]; that of -1 is 0, the start of document 0."""
         if len(numbers) and numbers.min() >= 0 and numbers.max() < self.num_ends:
             return self._known(numbers)
         ends = np.where(numbers < 0, 0, self.total_tokens)
@@ -95,20 +93,20 @@ class DocumentEnds:
         return np.concatenate(pieces)
 
     def token_range(self, first: int, last: int) -> tuple[int, int]:
-        """Return the first token of documents first .. last - 1, and one more than their last."""
+        """Return the first token of documents first .. last - 1, and one more than their last token."""
         begin, end = self.at(np.array([first - 1, last - 1])).tolist()
         return begin, end
 
     def within(self, starts: Ends, length: int) -> tuple[Ends, Ends]:
         """Return the ends in rows of `length` tokens, by the rows' first tokens, [n].
 
-        The result is the number of ends in each row, [n], and their places, row after row, [sum]: 1 (the
-        row's first token is a document's last) to length. With ends 3 5 9, rows of 4 tokens from 4 and 1 are
-        tokens 4-7 and 1-4: counts 1 2, places 1 (end 5) and 2 4 (ends 3 and 5).
+        The result is the number of ends in each row, [n], and their places, row by row, [sum]: 1 (the row's
+        first token is a document's last) to length. With ends 3 5 9, rows of 4 tokens from 4 and 1 are tokens
+        4-7 and 1-4: counts are 1 2, places 1 (end 5) and 2 4 (ends 3 and 5).
         """
         part = self._part_of_all(starts, length)
         low, high = np.empty_like(starts), np.empty_like(starts)
-        order = starts.argsort()  # a search for many places is several times faster in their order
+        order = starts.argsort()  # searching for many places is several times faster in ascending order
         ordered = starts[order]
         if part is None:
             base, held = 0, None
@@ -126,7 +124,7 @@ class DocumentEnds:
         return counts, ends
 
     def _part_of_all(self, starts: Ends, length: int) -> int | None:
-        """Return the part that holds all rows whole, if any does."""
+        """Return the part that holds all tokens of all rows, or None."""
         if not len(starts):
             return None
         part = bisect_right(self._offsets, int(starts.min())) - 1
@@ -141,11 +139,11 @@ class DocumentEnds:
         return self._loaded[part]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": {}}  # pickled, a mapped array is a copy of the file
+        return {**self.__dict__, "_loaded": {}}  # a pickled map is a copy of the whole file
 
 
 def _by_part(parts: NDArray[np.intp]) -> Iterator[tuple[int, Any]]:
-    """Yield each of the parts [n] once, and an index that selects its entries of an array [n]."""
+    """Yield each distinct part of parts [n], and an index of its entries."""
     if len(parts) and parts.min() == parts.max():
         yield int(parts[0]), slice(None)  # the usual case, without sorting
         return

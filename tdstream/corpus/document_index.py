@@ -1,8 +1,8 @@
-"""The ends of a corpus's documents: from its index, or else from a scan for its end-of-text tokens.
+"""The ends of a corpus's documents, from its index or from a scan for its end-of-text token.
 
-A scan is kept in one file for each shard, named after the shard, its size, its time of change and its
-checksum: a shard that changes is scanned again. The file holds raw little-endian int64 places in the shard,
-as an index does, but its suffix is .eos.
+A scan is kept in one file per shard, named after the shard, its size, modification time and checksum: a
+shard that changes is scanned again. The file has the format of an index, raw little-endian int64, but the
+suffix .eos.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from tdstream.corpus.shard_reader import PIECE_BYTES, as_tokens, byte_pieces
 
 ENDS_SUFFIX = str(DOC_INDEX["suffix"])
 ENDS_DTYPE = np.dtype("<i8")
-"""Token positions are int64 everywhere, so that they are added to a shard's offset as they are."""
+"""Signed, so that ends are added to a shard's offset without a conversion."""
 _ENDS = "ends of documents"
 _SUFFIX = ".eos"
 _VERSION = 1
@@ -50,7 +49,7 @@ def has_doc_index(meta: CorpusMeta) -> bool:
 def read_ends(directory: Path, meta: CorpusMeta, chunk_file: str) -> NDArray[np.int64]:
     """Return the index of a shard, int64 [documents], mapped: the ends of the documents that end in it.
 
-    Raises CorpusNotFoundError or CorpusError if the file is missing or has another size than promised.
+    Raises CorpusNotFoundError if the file is missing, and CorpusError if it has another size than promised.
     """
     path, documents = directory / ends_name(chunk_file), meta.chunk_documents[chunk_file]
     size = path.stat().st_size if path.exists() else None
@@ -65,77 +64,101 @@ def file_names(meta: CorpusMeta, chunk_files: Iterable[str] | None = None) -> se
     return files | ({ends_name(file) for file in files} if meta.doc_index else set())
 
 
-def _map_ends(
-    directory: Path, names: Sequence[str], counts: NDArray[np.int64], shard: int
-) -> NDArray[np.int64]:
-    """Map the ends of a shard, by the files' names and the ends in each."""
-    ends: NDArray[np.int64] = map_array(directory / names[shard], ENDS_DTYPE, int(counts[shard]), _ENDS)
+def corpus_ends(
+    directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
+) -> DocumentEnds:
+    """Return the ends of a corpus's documents, by its shards' names, offsets and storage type.
+
+    Raises ConfigError if there is neither an index nor a known end-of-text token, and OutputError if the
+    result of a scan cannot be stored.
+    """
+    meta = _meta(directory)
+    if meta is None:
+        raise ConfigError(
+            f"{directory} has no {META_FILE}, so the ends of its documents are unknown. Prepare the corpus, "
+            f"or read it as one stream: without documents=True, and with no cut but the default."
+        )
+    if has_doc_index(meta):
+        return _open_index(directory, meta, offsets)
+    if meta.eos_token_id is None:
+        raise ConfigError(
+            f"{directory}: {META_FILE} names no eos_token_id, so the ends of its documents are unknown. "
+            f"Add it there, or prepare the corpus again."
+        )
+    names = {file: _name_scan(directory / file, meta, dtype) for file in files}
+    found = (place for place in list_places(directory) if set(names.values()) <= _list_sizes(place).keys())
+    place = next(found, None)
+    if place is None:
+        place = find_writable_place(directory)
+        with taking_turns(place, "scan"):
+            _scan_missing(directory, place, names, dtype, meta.eos_token_id)
+    sizes = _list_sizes(place)
+    counts = [sizes[name] // ENDS_DTYPE.itemsize for name in names.values()]
+    return _map_all(place, list(names.values()), counts, offsets, versions=list(names.values()))
+
+
+def _open_index(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> DocumentEnds:
+    files = [chunk.file for chunk in meta.chunks]
+    names, counts = [ends_name(file) for file in files], [meta.chunk_documents[file] for file in files]
+    sizes = list_sizes(directory)
+    for name, count in zip(names, counts, strict=True):
+        if sizes.get(name) != count * ENDS_DTYPE.itemsize:
+            check_size(directory / name, sizes.get(name), count, ENDS_DTYPE, _ENDS)
+    versions = [
+        f"{file} {meta.doc_index_checksums.get(file) or (directory / name).stat().st_mtime_ns}"
+        for file, name in zip(files, names, strict=True)
+    ]
+    return _map_all(directory, names, counts, offsets, versions)
+
+
+def _map_all(
+    place: Path, names: Sequence[str], counts: Sequence[int], offsets: NDArray[np.int64], versions: list[str]
+) -> DocumentEnds:
+    """Return the ends in files, by the names, counts and versions of the files."""
+    load = partial(_map_ends, place, names, counts)
+    key = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
+    return DocumentEnds(offsets, np.array(counts, np.int64), load, key=key)
+
+
+def _map_ends(place: Path, names: Sequence[str], counts: Sequence[int], shard: int) -> NDArray[np.int64]:
+    ends: NDArray[np.int64] = map_array(place / names[shard], ENDS_DTYPE, counts[shard], _ENDS)
     return ends
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scan:
-    """The corpus to scan: all that decides which ends are found."""
-
-    directory: Path
-    files: Sequence[str]
-    """The shards, in order."""
-    dtype: np.dtype[Any]
-    eos_token_id: int
-    checksums: Mapping[str, str]
-    """Of the shards, where they are known."""
-
-    def names(self) -> list[str]:
-        """Return the name of each shard's file of ends."""
-        return [f"{Path(file).stem}.{self._fingerprint(file)}{_SUFFIX}" for file in self.files]
-
-    def _fingerprint(self, file: str) -> str:
-        status = os.stat(self.directory / file)
-        facts = (
-            _VERSION, file, status.st_size, status.st_mtime_ns, self.checksums.get(file, ""),
-            self.dtype.name, self.eos_token_id,
-        )  # fmt: skip
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+def _name_scan(path: Path, meta: CorpusMeta, dtype: np.dtype[Any]) -> str:
+    """Return the name of the file with a shard's ends; it changes with all that decides them."""
+    status, checksum = os.stat(path), meta.chunk_checksums.get(path.name, "")
+    size, changed = status.st_size, status.st_mtime_ns
+    facts = (_VERSION, path.name, size, changed, checksum, dtype.name, meta.eos_token_id)
+    return f"{path.stem}.{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}{_SUFFIX}"
 
 
-def scan_ends(scan: Scan, offsets: NDArray[np.int64]) -> DocumentEnds:
-    """Return the ends from an earlier scan, or scan now; raise OutputError if the result cannot be stored."""
-    names = scan.names()
-    place = next((place for place in list_places(scan.directory) if _has_all(place, names)), None)
-    if place is None:
-        place = find_writable_place(scan.directory)
-        with taking_turns(place, "scan"):
-            _make_missing(scan, place, names)
-    sizes = _list_sizes(place)
-    counts = np.array([sizes[name] // ENDS_DTYPE.itemsize for name in names], np.int64)
-    key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-    return DocumentEnds(offsets, counts, partial(_map_ends, place, names, counts), key=key)
-
-
-def _make_missing(scan: Scan, place: Path, names: Sequence[str]) -> None:
+def _scan_missing(
+    directory: Path, place: Path, names: Mapping[str, str], dtype: np.dtype[Any], eos_token_id: int
+) -> None:
     """Scan the shards that have not been scanned; remove the scans of their earlier versions."""
     there = _list_sizes(place)
-    missing = [(file, name) for file, name in zip(scan.files, names, strict=True) if name not in there]
+    missing = [(directory / file, place / name) for file, name in names.items() if name not in there]
     if not missing:
         return  # another process was quicker
     from tqdm import tqdm  # noqa: PLC0415 - the command line refuses flags without it
 
-    logger.info("Looking for the ends of documents in %d shards of %s.", len(missing), scan.directory)
-    total = sum(os.path.getsize(scan.directory / file) for file, _ in missing)
+    logger.info("Scanning %d shards of %s for the ends of documents.", len(missing), directory)
+    total = sum(os.path.getsize(shard) for shard, _ in missing)
     with tqdm(
         total=total, unit="B", unit_scale=True, desc="ends of documents", disable=None, leave=False
     ) as bar:
-        for file, name in missing:
-            _scan_shard(scan, file, place / name, bar)
-            _remove_older(place, there, Path(file).stem, name)
+        for shard, target in missing:
+            _scan_shard(shard, target, dtype, eos_token_id, bar)
+            _remove_older(place, there, shard.stem, target.name)
 
 
-def _scan_shard(scan: Scan, file: str, target: Path, bar: Any) -> None:
+def _scan_shard(shard: Path, target: Path, dtype: np.dtype[Any], eos_token_id: int, bar: Any) -> None:
     done = 0
     with whole_file(target) as out:
-        for piece in byte_pieces(scan.directory / file, PIECE_BYTES):
-            tokens = as_tokens(piece, scan.dtype)
-            ends = np.flatnonzero(tokens == scan.eos_token_id) + (done + 1)
+        for piece in byte_pieces(shard, PIECE_BYTES):
+            tokens = as_tokens(piece, dtype)
+            ends = np.flatnonzero(tokens == eos_token_id) + (done + 1)
             out.write(ends.astype(ENDS_DTYPE).tobytes())
             done += len(tokens)
             bar.update(len(piece))
@@ -147,10 +170,6 @@ def _remove_older(place: Path, there: Mapping[str, int], stem: str, name: str) -
             (place / other).unlink(missing_ok=True)
 
 
-def _has_all(place: Path, names: Sequence[str]) -> bool:
-    return set(names) <= _list_sizes(place).keys()
-
-
 def _list_sizes(place: Path) -> dict[str, int]:
     try:
         return list_sizes(place)
@@ -158,52 +177,8 @@ def _list_sizes(place: Path) -> dict[str, int]:
         return {}
 
 
-def corpus_ends(
-    directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
-) -> DocumentEnds:
-    """Return the ends of a corpus's documents, by its shards' names, offsets and storage type.
-
-    Raises ConfigError if there is neither an index nor a known end-of-text token.
-    """
-    meta = _meta(directory)
-    if meta is not None and has_doc_index(meta):
-        return _indexed(directory, meta, offsets)
-    if meta is None:
-        raise ConfigError(
-            f"{directory} has no {META_FILE}, so the ends of its documents are unknown. Prepare the corpus, "
-            f"or read it as one stream: without documents=True, and with no cut but the default."
-        )
-    if meta.eos_token_id is None:
-        raise ConfigError(
-            f"{directory}: {META_FILE} names no eos_token_id, so the ends of its documents are unknown. "
-            f"Add it there, or prepare the corpus again."
-        )
-    scan = Scan(
-        directory=directory, files=files, dtype=dtype, eos_token_id=meta.eos_token_id,
-        checksums=meta.chunk_checksums,
-    )  # fmt: skip
-    return scan_ends(scan, offsets)
-
-
-def _indexed(directory: Path, meta: CorpusMeta, offsets: NDArray[np.int64]) -> DocumentEnds:
-    """Return the ends in the index."""
-    files = [chunk.file for chunk in meta.chunks]
-    counts = np.array([meta.chunk_documents[file] for file in files], np.int64)
-    names = [ends_name(file) for file in files]
-    sizes = list_sizes(directory)
-    for name, count in zip(names, counts.tolist(), strict=True):
-        if sizes.get(name) != count * ENDS_DTYPE.itemsize:
-            check_size(directory / name, sizes.get(name), count, ENDS_DTYPE, _ENDS)
-    versions = [
-        f"{file} {meta.doc_index_checksums.get(file) or (directory / name).stat().st_mtime_ns}"
-        for file, name in zip(files, names, strict=True)
-    ]
-    key = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
-    return DocumentEnds(offsets, counts, partial(_map_ends, directory, names, counts), key=key)
-
-
 def find_pad_id(directory: Path) -> int:
-    """Return the id for padding: the corpus's end-of-text token, or 0 where it is unknown."""
+    """Return the id for padding: the corpus's end-of-text token, or 0 if that is unknown."""
     meta = _meta(directory)
     return 0 if meta is None or meta.eos_token_id is None else meta.eos_token_id
 

@@ -1,4 +1,4 @@
-"""Read-only arrays mapped from files, and the one check of a file's promised size."""
+"""Read-only arrays mapped from files, and the check of a file's promised size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_sizes(directory: Path) -> dict[str, int]:
     sizes = {}
     try:
         for name in os.listdir(descriptor):
-            with suppress(FileNotFoundError):  # a dangling link, or a file that was removed in the meantime
+            with suppress(FileNotFoundError):  # a dangling link, or a file removed in the meantime
                 status = os.stat(name, dir_fd=descriptor)
                 if stat.S_ISREG(status.st_mode):
                     sizes[name] = status.st_size
@@ -36,13 +36,13 @@ class SizeFault(NamedTuple):
     kind: str
     """"missing", "truncated" or "extended"."""
     text: str
-    """The rest of a sentence that begins with the file's name."""
+    """A sentence, to be written after the file's name."""
 
 
 def find_size_fault(
     size: int | None, count: int, dtype: np.dtype[Any], what: str = "tokens"
 ) -> SizeFault | None:
-    """Compare a file's bytes, None if it is missing, with the numbers that meta.json promises in it."""
+    """Compare a file's bytes (None if it is missing) with the `count` numbers that meta.json promises."""
     promised = count * dtype.itemsize
     if size == promised:
         return None
@@ -56,7 +56,7 @@ def find_size_fault(
 
 
 def check_size(path: Path, size: int | None, count: int, dtype: np.dtype[Any], what: str = "tokens") -> None:
-    """Raise CorpusNotFoundError or CorpusError for a file whose size is not the promised one."""
+    """Raise CorpusNotFoundError or CorpusError unless a file has the promised size."""
     fault = find_size_fault(size, count, dtype, what)
     if fault is None:
         return
@@ -68,12 +68,12 @@ def check_size(path: Path, size: int | None, count: int, dtype: np.dtype[Any], w
 
 
 def map_array(path: Path, dtype: np.dtype[Any], count: int | None = None, what: str = "tokens") -> Any:
-    """Map a file as a read-only array of `count` numbers, or of as many as there are.
+    """Map a file as a read-only array of `count` numbers, or of all of them.
 
-    Raises CorpusError if the file is gone or holds another number of them.
+    Raises CorpusError if the file is gone or does not hold `count` numbers.
     """
     try:
-        empty = path.stat().st_size == 0  # which cannot be mapped
+        empty = path.stat().st_size == 0  # an empty file cannot be mapped
         mapped = np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r")
     except (OSError, ValueError) as error:
         raise CorpusError(
@@ -85,7 +85,7 @@ def map_array(path: Path, dtype: np.dtype[Any], count: int | None = None, what: 
 
 
 class MappedArray:
-    """An array in a file, mapped at first use; pickled, it travels as its path."""
+    """An array in a file, mapped at first use and pickled as its path."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._path, self._dtype = path, dtype
@@ -98,9 +98,9 @@ class MappedArray:
         return self._mapped
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}  # pickled, a mapped array is a copy of the whole file
+        return {**self.__dict__, "_mapped": None}  # a pickled map is a copy of the whole file
 
 
 def open_array(array: NDArray[Any] | MappedArray) -> NDArray[Any]:
-    """Return an array that is in memory or in a file."""
+    """Return an array in memory as it is, and one in a file mapped."""
     return array.open() if isinstance(array, MappedArray) else array

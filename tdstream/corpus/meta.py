@@ -8,7 +8,7 @@ The files in the directory of a corpus::
                            little-endian int64
     meta.json              the keys below; written last, so a directory that has it is complete
     val/                   held-out documents, a corpus of their own
-    .preparing/            only while a preparation runs: shards that are not yet part of the corpus
+    .preparing/            shards that are not yet part of the corpus, only while a preparation runs
 
 Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_path, is_fast, dtype,
 eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens.
@@ -18,8 +18,8 @@ num_documents, chunk_checksums (shard -> "sha256:..." of its bytes). With a docu
 ({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (shard -> documents that end in it) and
 doc_index_checksums (shard -> "sha256:..." of its index). With held-out documents: holdout ({"version": 1,
 "part": "train" or "val", and the options}). With appended documents: appended (a list of {first_chunk,
-documents, source}). Of a preparation: made_from (option or input that decides the documents -> a short hash
-of it; appended documents are not in it).
+documents, source}). From a preparation: made_from (option or input that decides the documents -> a short hash
+of it, without appended documents).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tdstream.core.errors import CorpusError
 META_FILE = "meta.json"
 STAGING_DIR = ".preparing"
 HOLDOUT_VERSION = 1
-"""The version of the rule that holds documents out; it rises when the rule chooses other documents."""
+"""The version of the holdout rule; it rises when the rule chooses other documents."""
 VAL_DIR = "val"
 """The directory of the held-out documents, a corpus of their own."""
 FORMAT_VERSION = 1
@@ -68,7 +68,7 @@ class Shard(NamedTuple):  # up to 10^5 in a corpus: a tuple is made much faster 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CorpusMeta:
-    """The content of a meta.json; keys that older corpora lack have their empty value."""
+    """The content of a meta.json; a key that an older corpus lacks has its default."""
 
     dtype: str
     chunks: tuple[Shard, ...]
@@ -82,27 +82,26 @@ class CorpusMeta:
     tokenizer_fingerprint: str = ""
     vocab_size: int = 0
     encoder: str = ""
-    """The encoder: hf (the tokenizer itself), the name of a package, or several of these joined with "+"; ""
-    where unknown."""
+    """hf (the tokenizer itself), the name of a package, or several of them joined by "+"; "" if unknown."""
     num_documents: int = -1
-    """-1 where unknown."""
+    """-1 if unknown."""
     chunk_checksums: dict[str, str] = field(default_factory=dict)
     doc_index: dict[str, Any] = field(default_factory=dict)
-    """`DOC_INDEX`, or empty where there is no index."""
+    """`DOC_INDEX`; this and the next two are empty without an index."""
     chunk_documents: dict[str, int] = field(default_factory=dict)
-    """Shard -> documents that end in it; of a corpus with an index."""
+    """Shard -> documents that end in it."""
     doc_index_checksums: dict[str, str] = field(default_factory=dict)
-    """Shard -> checksum of its index; of a corpus with an index."""
+    """Shard -> checksum of its index."""
     holdout: dict[str, Any] = field(default_factory=dict)
-    """How documents were held out of this corpus, or this corpus out of another; else empty."""
+    """How documents were held out of this corpus, or this corpus out of another; empty if not."""
     appended: list[dict[str, Any]] = field(default_factory=list)
     """For each append: first_chunk, documents, and a hash of their source."""
     made_from: dict[str, str] = field(default_factory=dict)
-    """Option or input that decided the documents -> a hash of it; without appended ones; empty if unknown."""
+    """Option or input that decides the documents, appended ones excepted -> a hash; empty if unknown."""
 
     @property
     def total_tokens(self) -> int:
-        """Tokens in all shards together."""
+        """Tokens in all shards."""
         return sum(chunk.tokens for chunk in self.chunks)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +122,7 @@ _INDEX_KEYS = ("doc_index", "chunk_documents", "doc_index_checksums")
 
 
 def read_meta(path: Path) -> CorpusMeta:
-    """Read a meta.json; raise CorpusError if it is damaged, contradicts itself, or has a newer format."""
+    """Return the content of a meta.json; raise CorpusError if it is damaged, inconsistent or too new."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

@@ -1,13 +1,13 @@
-"""The plan of a corpus's packed rows: made once, kept in files, and mapped.
+"""The plan of a corpus's packed rows: made once, stored in files, and mapped.
 
 A plan is a directory among the files derived from a corpus (see `derived`)::
 
     rows.i8       int64 [num_rows + 1]: the first piece of each row
     starts.i8     int64 [num_pieces]: where each piece begins in the stream of tokens
     lengths.i4    int32 [num_pieces]: its tokens, as in `packing.Packed`
-    plan.json     how many of each there are; written last
+    plan.json     the number of rows, pieces and documents; written last
 
-Documents are packed in windows of WINDOW_DOCUMENTS neighbours. After each window the files are made durable
+Documents are packed in windows of WINDOW_DOCUMENTS neighbours. After each window, the files are made durable
 and progress.json is written; if a process dies, the next one resumes after its last window.
 """
 
@@ -55,28 +55,24 @@ class PackOptions:
     window: int = WINDOW_DOCUMENTS
     """Neighbouring documents that may share rows."""
 
-    def windows(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, last) of each window from document `begin` of the part on."""
+    def windows(self, done: int) -> Iterator[tuple[int, int]]:
+        """Yield (first, last) of each window after the first `done` documents."""
         first, last = self.documents
-        for start in range(first + begin, last, self.window):
+        for start in range(first + done, last, self.window):
             yield start, min(start + self.window, last)
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How much of a plan is written."""
+    """The part of a plan that is written."""
 
     documents: int = 0
     rows: int = 0
     pieces: int = 0
 
-    def entries(self) -> tuple[int, int, int]:
-        """Return the entries of each file, in the order of `_FILES`."""
-        return self.rows + 1, self.pieces, self.pieces
-
 
 class PackPlan:
-    """A plan's rows, starts and lengths, as in its files; in memory or mapped."""
+    """The rows, starts and lengths of a plan, as in its files, in memory or mapped."""
 
     def __init__(self, *arrays: NDArray[Any] | MappedArray) -> None:
         self._arrays = arrays
@@ -88,7 +84,7 @@ class PackPlan:
 
 
 def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
-    """Return a plan in memory, for documents in memory."""
+    """Return a plan in memory."""
     parts = [_packed(ends, window, options.seq_len) for window in options.windows(0)]
     rows = np.concatenate([[0], *(part.rows for part in parts)]).cumsum()
     starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
@@ -98,7 +94,8 @@ def plan_in_memory(ends: DocumentEnds, options: PackOptions) -> PackPlan:
 
 def find_pack_plan(directory: Path, ends: DocumentEnds, options: PackOptions) -> PackPlan:
     """Return the plan of a corpus, made now if there is none; raise OutputError if it cannot be stored."""
-    name = _name(ends, options)
+    key = json.dumps([VERSION, ends.key, ends.identity(), ends.total_tokens, asdict(options)])
+    name = f"pack-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     found = next((plan for place in list_places(directory) if (plan := _opened(place / name))), None)
     if found is not None:
         return found
@@ -108,13 +105,8 @@ def find_pack_plan(directory: Path, ends: DocumentEnds, options: PackOptions) ->
         return plan or _made(place, name, ends, options, alone=alone)
 
 
-def _name(ends: DocumentEnds, options: PackOptions) -> str:
-    key = json.dumps([VERSION, ends.key, ends.identity(), ends.total_tokens, asdict(options)])
-    return f"pack-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-
 def _opened(directory: Path) -> PackPlan | None:
-    """Return a finished plan; None if there is none, or its files have other sizes than it says."""
+    """Return a finished plan; None if there is none, or if its files have other sizes."""
     try:
         whole = _sizes(directory) == _bytes(_Size(**json.loads((directory / _DONE).read_text())))
     except (OSError, ValueError, TypeError):
@@ -143,7 +135,7 @@ def _made(place: Path, name: str, ends: DocumentEnds, options: PackOptions, *, a
 
 
 def _write(partial: Path, ends: DocumentEnds, options: PackOptions) -> _Size:
-    """Append the missing windows; return the size of the whole."""
+    """Append the missing windows; return the size of the plan."""
     size, first = _resumed(partial), options.documents[0]
     logger.info("Packing documents into rows of %d tokens, in %s.", options.seq_len, partial)
     with tqdm(
@@ -178,7 +170,7 @@ def _append(partial: Path, packed: Packed, documents: int, size: _Size) -> _Size
 
 
 def _resumed(partial: Path) -> _Size:
-    """Return how much of a plan is durable, and cut off the rest."""
+    """Truncate a plan to its durable part; return the size of that."""
     try:
         size = _Size(**json.loads((partial / _PROGRESS).read_text()))
         safe = all(there >= needed for there, needed in zip(_sizes(partial), _bytes(size), strict=True))
@@ -195,7 +187,8 @@ def _resumed(partial: Path) -> _Size:
 
 
 def _bytes(size: _Size) -> list[int]:
-    return [count * dtype.itemsize for count, dtype in zip(size.entries(), _FILES.values(), strict=True)]
+    entries = (size.rows + 1, size.pieces, size.pieces)  # in the order of _FILES
+    return [count * dtype.itemsize for count, dtype in zip(entries, _FILES.values(), strict=True)]
 
 
 def _sizes(directory: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""The shards of a corpus as one stream: in pieces from beginning to end, or mapped and read anywhere."""
+"""The shards of a corpus as one token stream: in pieces from start to end, or mapped and read anywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tdstream.corpus.mapped_array import map_array
 from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
-"""Bytes read at once; memory is a small multiple of it."""
+"""Bytes read at a time; memory use is a small multiple of it."""
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
@@ -34,13 +34,13 @@ def byte_pieces(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[NDArray[
 
 
 def as_tokens(piece: NDArray[np.uint8], dtype: np.dtype[Any]) -> Tokens:
-    """Return the whole tokens of a piece; the bytes of an incomplete last one are left out."""
+    """Return the tokens of a piece, without an incomplete one at its end."""
     tokens: Tokens = piece[: len(piece) // dtype.itemsize * dtype.itemsize].view(dtype)
     return tokens
 
 
 class TokenFiles:
-    """The shards of a corpus as one stream of tokens; files are open only while they are read."""
+    """The shards of a corpus as one token stream; files are open only while they are read."""
 
     def __init__(self, directory: Path, dtype: np.dtype[Any], chunks: Sequence[Shard]) -> None:
         self.directory = directory
@@ -49,7 +49,7 @@ class TokenFiles:
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in chunks)], dtype=np.int64)
 
     def pieces(self, piece_bytes: int = PIECE_BYTES) -> Iterator[Tokens]:
-        """Yield all tokens, in order; no piece holds tokens of two shards."""
+        """Yield all tokens in order; no piece holds tokens of two shards."""
         for chunk in self.chunks:
             for piece in byte_pieces(self.directory / chunk.file, piece_bytes):
                 yield as_tokens(piece, self.dtype)
@@ -60,7 +60,7 @@ class TokenFiles:
         return [chunk.file for chunk in self.chunks[low:high]]
 
     def read(self, first: int, num_tokens: int) -> Tokens:
-        """Return a range of tokens, shape [num_tokens], which may lie in several shards."""
+        """Return a range of tokens, [num_tokens], which may span shards."""
         parts = []
         low, high = self._numbers(first, num_tokens)
         for number in range(low, high):
@@ -80,10 +80,8 @@ class TokenFiles:
 
 
 MAX_OPEN_MAPS = 128
-"""Each holds a file descriptor, and a process may have only 1,024 of them."""
-
-
-_MANY_ROWS = 32  # from so many on, looking for one shard that holds all costs less than it saves
+"""Each takes a file descriptor, and a process may have only 1,024 of them."""
+_MANY_ROWS = 32  # with fewer, looking for one shard that holds all costs more than it saves
 
 
 class Mapped(NamedTuple):
@@ -91,11 +89,11 @@ class Mapped(NamedTuple):
 
     tokens: Tokens
     bytes: memoryview
-    """The same; slicing it costs a third of slicing an array."""
+    """The same tokens; slicing a memoryview costs a third of slicing an array."""
 
 
 class OpenMaps(dict[int, Mapped]):
-    """The mapped shards of one reader; of all readers, the MAX_OPEN_MAPS opened last stay open."""
+    """The mapped shards of one reader; the last MAX_OPEN_MAPS of all readers stay open."""
 
     def add(self, shard: int, mapped: Mapped) -> None:
         """Keep a shard."""
@@ -105,14 +103,14 @@ class OpenMaps(dict[int, Mapped]):
             _close_oldest()
 
     def __reduce__(self) -> tuple[type[OpenMaps], tuple[()]]:
-        return OpenMaps, ()  # pickled, a map is a copy of the whole shard
+        return OpenMaps, ()  # a pickled map is a copy of the whole shard
 
 
 _opened: deque[tuple[weakref.ref[OpenMaps], int]] = deque()
 
 
 def _close_oldest() -> None:
-    """Forget the maps of readers that are gone; if there are none, close the oldest map."""
+    """Forget the maps of readers that no longer exist; if there are none, close the oldest map."""
     living = [entry for entry in _opened if entry[0]() is not None]
     if len(living) == len(_opened):
         owner, shard = living.pop(0)
@@ -138,10 +136,6 @@ class ShardMaps:
         self._directory, self._files = directory, files
         self._maps = OpenMaps()
 
-    def find_shard(self, place: int) -> int:
-        """Return the shard that holds the token at a place of the stream."""
-        return bisect_right(self.offsets, place) - 1
-
     def path(self, shard: int) -> Path:
         """Return the path of a shard."""
         return self._directory / self._files[shard]
@@ -151,7 +145,7 @@ class ShardMaps:
         return self._mapped(shard).tokens
 
     def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
-        """Return a copy of the `length` tokens from each start [n], [n, length]."""
+        """Return the `length` tokens from each start [n], as a copy [n, length]."""
         if len(starts) >= _MANY_ROWS:
             shard = self._find_shard_of_all(starts, length)
             if shard is not None:
@@ -162,25 +156,25 @@ class ShardMaps:
         views = {shard: self._mapped(shard).bytes for shard in set(numbers)}
         pairs = zip(numbers, firsts.tolist(), strict=True)
         pieces = [views[shard][first : first + wanted] for shard, first in pairs]
-        together = bytearray().join(pieces)
-        if len(together) < len(pieces) * wanted:  # some continue in the next shard
+        joined = bytearray().join(pieces)
+        if len(joined) < len(pieces) * wanted:  # some rows continue in the next shard
             for row, piece in enumerate(pieces):
                 if len(piece) < wanted:
                     pieces[row] = np.concatenate(self._pieces(int(starts[row]), length)).view(np.uint8).data
-            together = bytearray().join(pieces)
-        rows: Tokens = np.ndarray((len(starts), length), self.dtype, together)
+            joined = bytearray().join(pieces)
+        rows: Tokens = np.ndarray((len(starts), length), self.dtype, joined)
         return rows
 
     def _find_shard_of_all(self, starts: NDArray[np.int64], length: int) -> int | None:
-        """Return the shard that holds all rows whole, if there is one."""
-        shard = self.find_shard(int(starts[0]))
+        """Return the shard that holds all tokens of all rows, or None."""
+        shard = bisect_right(self.offsets, int(starts[0])) - 1
         first, after = self.offsets[shard : shard + 2]
         if not first <= starts[-1] < after:
-            return None  # the usual case with many shards, found without looking at the other rows
+            return None  # the usual case with many shards; the other rows need no look
         return shard if first <= starts.min() and starts.max() + length <= after else None
 
     def _gather(self, shard: int, starts: NDArray[np.int64], length: int) -> Tokens:
-        """Return rows of one shard in one call of numpy, from a view of all its windows, which overlap."""
+        """Return rows of one shard in one numpy call, from a view of all its overlapping windows."""
         tokens, step = self.map(shard), self.dtype.itemsize
         shape = (len(tokens) - length + 1, length)
         windows: Tokens = np.ndarray(shape, tokens.dtype, tokens, strides=(step, step))
@@ -190,7 +184,7 @@ class ShardMaps:
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
         """Return the tokens from each start, each an array [length] that may be part of a map."""
         found, offsets = [], self.offsets
-        first = after = 0  # the last shard's range: often the next slice is there, too
+        first = after = 0  # the last slice's shard, which often holds the next one, too
         for start, length in zip(starts, lengths, strict=True):
             if not first <= start < after:
                 shard = bisect_right(offsets, start) - 1
@@ -202,10 +196,10 @@ class ShardMaps:
         return found
 
     def _pieces(self, start: int, length: int) -> list[Tokens]:
-        """Return `length` tokens from a start, from as many shards as it takes."""
+        """Return `length` tokens from a start, in one piece per shard."""
         parts = []
         while length:
-            shard = bisect_right(self.offsets, start) - 1  # never one without tokens: there is no map of it
+            shard = bisect_right(self.offsets, start) - 1  # never an empty one, which cannot be mapped
             part = self.map(shard)[start - self.offsets[shard] :][:length]
             parts.append(part)
             start, length = start + len(part), length - len(part)
@@ -222,7 +216,7 @@ class ShardMaps:
 
 
 class JoinedMaps(ShardMaps):
-    """The shards of several corpora of one storage type, as one stream."""
+    """The shards of several corpora of one storage type as one token stream."""
 
     def __init__(self, corpora: Sequence[ShardMaps]) -> None:
         sizes = np.concatenate([np.diff(corpus.offsets) for corpus in corpora])

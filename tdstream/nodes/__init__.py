@@ -1,4 +1,4 @@
-"""The nodes of a pipeline, one per file; none knows another. The names here are public and stable.
+"""The nodes of a pipeline, one per file; no node imports another. The names here are public and stable.
 
     source = ShardSource("data/corpus")
     reader = MemmapReader(source, seq_len=2048)
@@ -7,46 +7,12 @@
 
 makes the pipeline of `build("data/corpus", seq_len=2048, shuffle=True, seed=42, batch_size=8)`.
 
-`__init__.pyi` tells type checkers the same names. Each is imported when it is first used: `Pipeline` stands
-above this room, and no node needs to import another.
+Each name is imported when it is first used, since `Pipeline` is in a higher room. `__init__.pyi` lists the
+same names for type checkers.
 """
 
 import importlib
 import typing
-
-__all__ = [
-    "Collate",
-    "DocumentCut",
-    "DocumentEnds",
-    "DocumentFields",
-    "DocumentMarks",
-    "DocumentRows",
-    "DocumentSource",
-    "DocumentWindows",
-    "EpochPermutation",
-    "IdentityState",
-    "IndexedNode",
-    "MarkedRows",
-    "MemmapReader",
-    "Node",
-    "OrderedNode",
-    "PackOptions",
-    "PackedDocuments",
-    "Pipeline",
-    "PlanByReading",
-    "ReadByPlanning",
-    "ReadPlan",
-    "ReaderNode",
-    "RowEnds",
-    "SampleRange",
-    "ShardSource",
-    "Splitter",
-    "StreamReader",
-    "TokenArray",
-    "TokenSource",
-    "TokenStream",
-    "Topology",
-]
 
 _HOMES = {
     "Collate": "tdstream.nodes.collate",
@@ -81,6 +47,7 @@ _HOMES = {
     "TokenStream": "tdstream.nodes.base",
     "Topology": "tdstream.distributed.topology",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> typing.Any:

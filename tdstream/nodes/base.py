@@ -1,11 +1,11 @@
-"""The protocols between the nodes of a pipeline, and the defaults that keep a new node short.
+"""The protocols between the nodes of a pipeline, and base classes for nodes of your own.
 
     TokenSource > ReaderNode > OrderedNode > Splitter > Collate
-    which tokens  which rows    which epoch    which      which
-    there are     they make     order          process    tensors
+    tokens        samples      order of an   share of   tensors
+                               epoch         a process
 
 Nodes left of the splitter are *indexed*: the same settings and index give the same sample on every machine.
-Their state is an identity, which loading compares. The splitter alone has a position.
+Their state is an identity, which loading compares. Only the splitter has a position.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.state import Identified
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.rows import AnyRows
@@ -28,41 +29,31 @@ Ints = NDArray[np.int64]
 Rows_co = TypeVar("Rows_co", covariant=True)
 
 
-class Node(Protocol):
-    """Anything in a pipeline: it has a name and a state, and recognises states that are not its own."""
-
-    @property
-    def name(self) -> str:
-        """The key of this node's part in a state: "source", "reader", "permutation", ..."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the node's identity, and its position if it has one; JSON types, built fresh."""
+class Node(Identified, Protocol):
+    """Anything in a pipeline: it has a name and a state, and recognises states of other nodes."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Compare a saved identity with this node's, and take over the position if it has one."""
-
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each way in which a saved identity is not this node's."""
+        """Compare a saved identity with this node's; restore the position if the node has one."""
 
 
 class TokenStream(Protocol):
-    """A stream of tokens that can be read anywhere; what it returns is not written to.
+    """A token stream that can be read anywhere; callers do not write to the arrays it returns.
 
     A subclass that defines `slices` inherits `rows`.
     """
 
     def rows(self, starts: Ints, length: int) -> Tokens:
-        """Return the `length` tokens from each start [n], as rows [n, length] that are a copy."""
+        """Return the `length` tokens from each start [n], as a copy [n, length]."""
         return np.stack(self.slices(starts.tolist(), [length] * len(starts)))
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
-        """Return the tokens from each start, each an array [length] of its own length."""
+        """Return the tokens from each start, one array [length] for each."""
         raise NotImplementedError
 
 
 @runtime_checkable
 class TokenSource(Node, Protocol):
-    """Where tokens come from; the node to write for token files or a database of your own.
+    """The origin of tokens; implement it for your own token files or database.
 
     The source is pickled to workers. Its name is "source", and its identity includes "total_tokens".
     """
@@ -82,21 +73,21 @@ class TokenSource(Node, Protocol):
     def open(self) -> TokenStream:
         """Return the stream.
 
-        Readers call it at the first read in each process. The stream is never pickled, and a forked process
-        does not use its parent's, so it may hold open files and connections.
+        Readers call this at the first read in each process. A stream is never pickled, and a forked process
+        does not use its parent's, so a stream may hold open files and connections.
         """
 
 
 @runtime_checkable
 class DocumentSource(TokenSource, Protocol):
-    """A token source that knows its documents, for the samples that depend on them."""
+    """A token source that knows its documents, for samples that depend on them."""
 
     @property
     def pad_id(self) -> int:
         """The id for padding."""
 
     def ends(self) -> DocumentEnds:
-        """Return where documents end: `DocumentEnds.of` takes their places."""
+        """Return where documents end; `DocumentEnds.of` makes this from an array."""
 
 
 class LazyStream(TokenStream):
@@ -108,23 +99,22 @@ class LazyStream(TokenStream):
         _lazy_streams.add(self)
 
     def rows(self, starts: Ints, length: int) -> Tokens:
-        """Return rows of one length, as the source's stream."""
-        stream = self._open() if self._stream is None else self._stream
-        return stream.rows(starts, length)
+        """Return the rows of the source's stream."""
+        return self._opened().rows(starts, length)
 
     def slices(self, starts: Iterable[int], lengths: Iterable[int]) -> list[Tokens]:
-        """Return the tokens from each start, as the source's stream."""
-        stream = self._open() if self._stream is None else self._stream
-        return stream.slices(starts, lengths)
+        """Return the slices of the source's stream."""
+        return self._opened().slices(starts, lengths)
 
     def leave_to_parent(self) -> None:
-        """Open another stream at the next read; the parent's is kept, since closing it could disturb it."""
+        """Open another stream at the next read; keep the parent's, since closing it could disturb it."""
         if self._stream is not None:
             self._inherited.append(self._stream)
             self._stream = None
 
-    def _open(self) -> TokenStream:
-        self._stream = self._source.open()
+    def _opened(self) -> TokenStream:
+        if self._stream is None:
+            self._stream = self._source.open()
         return self._stream
 
     def __reduce__(self) -> tuple[type[LazyStream], tuple[TokenSource]]:
@@ -143,17 +133,17 @@ os.register_at_fork(after_in_child=_leave_streams_to_parent)
 
 
 class ReadPlan(Protocol[Rows_co]):
-    """Many items that are read soon: worked out together, read one by one."""
+    """The reads of several items: prepared together, carried out one by one."""
 
     def read(self, item: int) -> Rows_co:
-        """Return the rows of an item; at every call the same."""
+        """Return the rows of an item; every call returns the same."""
 
 
 class IndexedNode(Node, Protocol):
     """Samples that can be read anywhere; the same index gives the same sample on every machine."""
 
     def __len__(self) -> int:
-        """Samples that can be read."""
+        """The number of samples."""
 
     def read(self, indices: Ints) -> AnyRows:
         """Return the samples at the indices [n] as rows [n, seq_len + 1]."""
@@ -161,7 +151,7 @@ class IndexedNode(Node, Protocol):
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
         """Return a plan whose item k reads the samples indices[bounds[k]:bounds[k + 1]], at least one.
 
-        A subclass of PlanByReading inherits it.
+        A subclass of PlanByReading inherits this.
         """
 
 
@@ -173,14 +163,14 @@ class ReaderNode(IndexedNode, Protocol):
         """T, the tokens of a sample's input."""
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return the parts of the stream in a sample, [n] each: first token, tokens, number of the document.
+        """Return the parts of the stream in a sample: first tokens, tokens, numbers of documents, all [n].
 
-        The number is -1 where samples ignore documents.
+        The numbers are -1 if samples ignore documents.
         """
 
 
 class StreamReader(ReaderNode, Protocol):
-    """A reader whose samples are windows of the stream, wherever documents end."""
+    """A reader whose samples are windows of the stream, regardless of documents."""
 
     def first_tokens(self, indices: Ints) -> Ints:
         """Return the places of samples' first tokens in the stream, int64 [n]."""
@@ -189,14 +179,14 @@ class StreamReader(ReaderNode, Protocol):
         """Return the samples at the indices [n] as rows [n, seq_len + 1]."""
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[Tokens]:
-        """Return a plan as IndexedNode's."""
+        """Return a plan, as IndexedNode.plan does."""
 
 
 class OrderedNode(IndexedNode, EpochLengths, Protocol):
     """An indexed node with an order for each epoch."""
 
     def indices(self, positions: Ints, epoch: int) -> Ints:
-        """Return the indices at positions of an epoch, of the same shape; cheap, nothing is read."""
+        """Return the indices at positions of an epoch, in the same shape, without reading anything."""
 
 
 class _Reads(Protocol[Rows_co]):
@@ -208,15 +198,15 @@ class _Plans(Protocol[Rows_co]):
 
 
 class PlanByReading:
-    """Gives a node with `read` its `plan`, which reads item by item."""
+    """A base of nodes with `read`: adds a `plan` that reads item by item."""
 
     def plan(self: _Reads[Rows_co], indices: Ints, bounds: Sequence[int]) -> ReadPlan[Rows_co]:
-        """Return a plan as IndexedNode's."""
+        """Return a plan, as IndexedNode.plan does."""
         return _ItemByItem(self, indices, bounds)
 
 
 class ReadByPlanning:
-    """Gives a node with `plan` its `read`, which is a plan of one item."""
+    """A base of nodes with `plan`: adds a `read` that is a plan of one item."""
 
     def read(self: _Plans[Rows_co], indices: Ints) -> Rows_co:
         """Return the samples at the indices [n]."""
@@ -225,14 +215,11 @@ class ReadByPlanning:
 
 @dataclass(frozen=True, slots=True)
 class _ItemByItem(Generic[Rows_co]):
-    """A plan that works nothing out."""
-
     node: _Reads[Rows_co]
     indices: Ints
     bounds: Sequence[int]
 
     def read(self, item: int) -> Rows_co:
-        """Return the rows of an item."""
         return self.node.read(self.indices[self.bounds[item] : self.bounds[item + 1]])
 
 

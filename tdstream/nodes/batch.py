@@ -1,8 +1,8 @@
-"""The batch: a dict that every trainer takes, and that leaves a worker as small as it is stored.
+"""The batch: a dict that every trainer takes, and that leaves a worker process in the storage type.
 
-A worker's batch of two int64 tensors would travel as two pieces of shared memory, each with a file descriptor
+A worker would send a batch of two int64 tensors as two pieces of shared memory, each with a file descriptor
 and fresh pages that the kernel must clear. The stored rows, uint16 or uint32, are 4 to 8 times smaller: they
-go through the loader's pipe as bytes, and become tensors where they arrive.
+are sent as bytes through the loader's pipe, and become tensors on arrival.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _Flat = tuple[bytes, str, tuple[int, ...]]  # an array's content, type and shape
 
 
 class Batch(dict[str, Any]):
-    """A ready batch, {"input_ids": [B, T], "labels": [B, T], ...}: tensors, and the int "max_seqlen".
+    """A batch, {"input_ids": [B, T], "labels": [B, T], ...}: tensors, and the int "max_seqlen".
 
-    A loader whose own batch_size is 1 (the default) would stack a dataset's items once more, to [1, B, T].
-    Batch is registered with torch's default collation, so that such a loader hands it on unchanged.
+    A loader whose own batch_size is 1 (the default) would stack batches again, to [1, B, T]. Batch is
+    registered with torch's default collation, so that such a loader returns it unchanged.
     """
 
 
 class PackedBatch(Batch):
-    """A batch that is not unpacked yet: pickled, it travels as its parts; touched, it becomes a Batch.
+    """A batch that is not unpacked yet: it is pickled as its parts, and becomes a Batch when it is used.
 
-    `unpack`, a function of a module, makes the tensors from the parts, which are arrays in the storage type.
-    A batch that `stays_packed` arrives packed as well, to be unpacked on a device.
+    `unpack`, a module's function, makes the tensors from the parts, arrays in the storage type. A batch that
+    `stays_packed` also arrives packed, to be unpacked on a device.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class PackedBatch(Batch):
     def __reduce__(self) -> tuple[Any, ...]:
         unpack, parts = self.packed
         arrive = _packed_again if self._stays_packed else _unpacked
-        # As bytes: numpy's own way of pickling an array costs more than reading the rows did.
+        # As bytes, since numpy's own pickling of an array costs more than reading the rows.
         return arrive, (unpack, *((part.tobytes(), part.dtype.str, part.shape) for part in parts))
 
     def _unpack(self) -> None:
         unpack, parts = self.packed
         del self.packed, self._stays_packed
-        self.__class__ = Batch  # type: ignore[assignment]  # for good
+        self.__class__ = Batch  # type: ignore[assignment]
         self.update(unpack(*parts))
 
 
@@ -58,7 +58,7 @@ def _unpacked(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> Batch:
 
 
 def _packed_again(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> PackedBatch:
-    # Copied, since torch takes no read-only array, such as one over received bytes.
+    # A copy, since torch takes no read-only array, such as one over received bytes.
     return PackedBatch(unpack, *(_array(part).copy() for part in parts), stays_packed=True)
 
 
@@ -68,7 +68,7 @@ def _array(flat: _Flat) -> NDArray[Any]:
 
 
 def _touching(name: str) -> Callable[..., Any]:
-    """Return a method that unpacks the batch and then does what a dict does."""
+    """Return a method that unpacks the batch and then calls the dict's method."""
 
     def method(self: PackedBatch, *args: Any, **kwargs: Any) -> Any:
         self._unpack()
@@ -78,13 +78,8 @@ def _touching(name: str) -> Callable[..., Any]:
     return method
 
 
-_DICT_METHODS = {*dir(dict)} - {*dir(object), "__class_getitem__", "fromkeys"} | {
-    "__eq__",
-    "__ne__",
-    "__repr__",
-}
-
-for _name in _DICT_METHODS:
+_ADDED = {*dir(dict)} - {*dir(object), "__class_getitem__", "fromkeys"}
+for _name in _ADDED | {"__eq__", "__ne__", "__repr__"}:
     setattr(PackedBatch, _name, _touching(_name))
 
 
@@ -104,19 +99,19 @@ def _collate_batches(batches: list[Batch], **_: Any) -> Batch:
     return batches[0]
 
 
-# At import, so that a spawned worker, which imports this module to unpickle a batch's class, has it too.
+# At import, so that it also applies in a spawned worker, which imports this module to unpickle a batch.
 default_collate_fn_map[Batch] = default_collate_fn_map[PackedBatch] = _collate_batches
 
 
-_LARGEST = 16 << 20  # bytes; glibc learns from no larger pieces than 32 MB
+_LARGEST = 16 << 20  # bytes; glibc does not learn from pieces above 32 MB
 
 
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> None:
     """Let this process's malloc keep up to 32 MB of freed memory.
 
-    glibc returns memory as soon as twice the largest piece ever freed is free. The tensors of a batch are
-    more than that, so the kernel would clear new pages for each batch, which costs several times more than
-    reading it. A large piece, freed once and never written to, raises the limit.
+    glibc returns memory to the kernel once twice the largest piece ever freed is free. The tensors of a batch
+    exceed that, so the kernel would clear new pages for each batch, which costs several times more than
+    reading it. Freeing one large piece, never written to, raises the limit.
     """
     np.empty(_LARGEST, np.uint8)

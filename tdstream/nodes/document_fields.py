@@ -1,7 +1,7 @@
-"""The fields of documents in a batch: their ids, positions, and borders for variable-length attention.
+"""The fields of documents in a batch: ids, positions, and borders for variable-length attention.
 
-The borders of the batch's segments (see `rows`), `cu_seqlens`, and the few labels to leave out are made where
-rows are read. Ids and positions are as large as the batch, and are made where it arrives.
+The process that reads rows finds the borders of segments (see `rows`), `cu_seqlens`, and the few labels to
+leave out. Ids and positions, which are as large as the batch, are made where it arrives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Split(NamedTuple):
     left_out: NDArray[np.int64]
     """Places in the flattened labels whose target belongs to the next document, [n]."""
     longest: int
-    """max_seqlen: tokens of the longest segment; with a capacity T, which is the same for all batches."""
+    """max_seqlen: tokens of the longest segment; T if there is a capacity, the same for all batches."""
     segments: RowSegments
 
 
@@ -42,16 +42,16 @@ class DocumentFields:
     cross_labels: bool = False
     """Whether to keep labels whose target belongs to the next document."""
     capacity: int | None = None
-    """The length of cu_seqlens in every batch, filled up with its last value; None: as needed."""
+    """The length to which cu_seqlens is padded, with its last value; None: no padding."""
 
     def __post_init__(self) -> None:
         if self.capacity is not None:
             check_int("cu_seqlens_capacity", self.capacity, at_least=2)
 
     def split(self, ends: RowEnds, seq_len: int, shift: int) -> Split:
-        """Return the segments of rows; shift is 1 where labels are the next tokens, 0 where they are inputs.
+        """Return the segments of rows; shift is 1 if labels are the next tokens, 0 if they are the inputs.
 
-        Raises ConfigError if cu_seqlens would be longer than the capacity.
+        Raises ConfigError if cu_seqlens is longer than the capacity.
         """
         segments = ends.segments(seq_len)
         borders, left_out, longest = segments.borders, segments.lasts, segments.longest
@@ -79,7 +79,7 @@ def _padded(borders: NDArray[np.int32], capacity: int) -> NDArray[np.int32]:
 def make_document_fields(
     wanted: bool, *, batched: bool, cross_labels: bool = False, capacity: int | None = None
 ) -> DocumentFields | None:
-    """Return the options from `build`'s arguments; None where items have no fields of documents."""
+    """Return the options from `build`'s arguments; None if items have no fields of documents."""
     cross_labels = check_bool("cross_document_labels", cross_labels)
     if not wanted and (cross_labels or capacity is not None):
         asked = "cross_document_labels" if cross_labels else "cu_seqlens_capacity"
@@ -97,7 +97,7 @@ def document_tensors(
 ) -> dict[str, Any]:
     """Return {"document_ids" [B, T], "position_ids" [B, T], "cu_seqlens" [n], "max_seqlen"}.
 
-    Borders are cu_seqlens, an array or a tensor on any device; of an array, segments may be known already.
+    Borders are cu_seqlens, an array or a tensor on any device; segments may be known for an array.
     """
     if isinstance(borders, Tensor):
         ids, positions = _on_device(borders, rows, seq_len)
@@ -107,19 +107,11 @@ def document_tensors(
     return {"document_ids": ids, "position_ids": positions, "cu_seqlens": borders, "max_seqlen": longest}
 
 
-def leave_out(labels: Tensor, places: Any) -> None:
-    """Set labels [B, T] at places of the flattened batch, an array or a tensor, to -100, in place."""
-    if isinstance(places, Tensor):
-        labels.view(-1)[places] = IGNORED
-    else:
-        labels.numpy().put(places, IGNORED)  # the same memory
-
-
 def _on_cpu(segments: RowSegments, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
-    """Return ids and positions; numpy repeats several times faster than torch, or than it fills slices.
+    """Return ids and positions; numpy's repeat is several times faster than torch's or filling slices.
 
-    Of T = 4 and segments 0-1 2-3 | 4-7, ids repeat 0 0 1 1 | 0 0 0 0, and positions are 0 1 2 3 4 5 6 7 less
-    the starts 0 0 2 2 | 4 4 4 4.
+    With T = 4 and segments 0-1 2-3 | 4-7, ids are 0 0 1 1 | 0 0 0 0, and positions are 0 1 2 3 | 4 5 6 7
+    minus the starts 0 0 2 2 | 4 4 4 4.
     """
     ids = segments.numbers.repeat(segments.lengths).reshape(rows, seq_len)
     positions = segments.starts.repeat(segments.lengths)
@@ -129,12 +121,12 @@ def _on_cpu(segments: RowSegments, rows: int, seq_len: int) -> tuple[Tensor, Ten
 
 @lru_cache(maxsize=4)
 def _counted(number: int) -> NDArray[np.int64]:
-    """Return 0, 1, 2, ...; counting for each batch would take as long as all the rest."""
+    """Return 0, 1, 2, ...; making it for each batch would take as long as all the rest."""
     return np.arange(number)
 
 
 def _on_device(borders: Tensor, rows: int, seq_len: int) -> tuple[Tensor, Tensor]:
-    """Return the same on the borders' device, without waiting for it."""
+    """Return the same as tensors on the borders' device, without waiting for it."""
     begins = torch.zeros(rows * seq_len + 1, dtype=torch.int32, device=borders.device)
     begins[borders.long()] = 1
     begins = begins[:-1].view(rows, seq_len)

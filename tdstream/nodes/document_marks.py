@@ -1,4 +1,4 @@
-"""Samples that ignore documents, with the places where documents end in them."""
+"""Samples that ignore documents, with marks where documents end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DocumentMarks(ReadByPlanning, IdentityState):
         return len(self.upstream)
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> _MarksPlan:
-        """Return the reader's plan, with the ends of all its rows found at once."""
+        """Return the reader's plan, with the ends in all its rows."""
         ends = EndsPlan(self.find_ends(indices), self.seq_len, bounds)
         return _MarksPlan(self.upstream.plan(indices, bounds), ends)
 
@@ -44,11 +44,11 @@ class DocumentMarks(ReadByPlanning, IdentityState):
         return RowEnds(*self.ends.within(self.upstream.first_tokens(indices), self.seq_len))
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return the parts of the stream in a sample, as the reader's."""
+        """Return the reader's parts of the stream in a sample."""
         return self.upstream.stretches(index)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the reader's identity and the documents'."""
+        """Return the identities of the reader and of the documents."""
         return {**self.upstream.state_dict(), **self.ends.identity()}
 
 
@@ -58,5 +58,4 @@ class _MarksPlan:
     ends: EndsPlan
 
     def read(self, item: int) -> DocumentRows:
-        """Return the rows of an item."""
         return DocumentRows(self.tokens.read(item), self.ends.read(item))

@@ -1,7 +1,7 @@
-"""Windows that lie inside one document each, found by arithmetic: no list of windows is held.
+"""Windows inside single documents, found by arithmetic, without a list of windows.
 
-Documents are taken in blocks of 8; of each block only the number of its first window is held, 8 bytes. A
-window's block is searched among these numbers, then its document in the block's own ends.
+Documents form blocks of 8. For each block, only the number of its first window is stored, in 8 bytes. A
+window is found by searching these numbers for its block, and the block's documents for its document.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tdstream.schedule.windows import DocumentCut, Windows
 
 
 class DocumentWindows(ReadByPlanning, IdentityState):
-    """Samples of a corpus that never cross a document's end, padded where the document is shorter.
+    """Samples that never cross the end of a document, padded where a document is shorter.
 
     Args:
-        source: Where the tokens come from.
+        source: The source of the tokens.
         ends: Where its documents end.
         cut: How a document is cut into windows.
         pad_id: The id at places after a window's tokens.
         documents: (first, last): only documents first .. last - 1; None means all.
-        mark_ends: Whether rows tell where documents end.
-        counts: The windows of these documents, where they are counted already.
+        mark_ends: Whether rows mark the ends of documents.
+        counts: The windows of these documents, if they are counted already.
 
     Raises:
         CorpusError: If no document is long enough for a window.
@@ -71,7 +71,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         return int(self.counts.firsts[-1])
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> _WindowsPlan:
-        """Return a plan of windows that are all found at once."""
+        """Return a plan, after finding all its windows."""
         windows = self.locate(indices)
         ends = None
         if self._mark_ends:
@@ -79,13 +79,13 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         return _WindowsPlan(self._stream, self._padding, windows, ends, bounds)
 
     def locate(self, indices: Ints) -> Windows:
-        """Return the windows at the indices [n]; they start at places in the stream.
+        """Return the windows at the indices [n]; their starts are places in the stream.
 
-        With blocks of 2 documents that have 3, 0 | 1, 2 windows, `firsts` is 0 3 6. Index 4 is in block 1,
-        window 1 of it; the block's counts summed up are 1 3, so it is window 0 of the block's document 1.
+        With blocks of 2 documents that have 3 0 | 1 2 windows, `firsts` is 0 3 6. Index 4 is window 1 of
+        block 1; the cumulative counts of that block are 1 3, so it is window 0 of the block's document 1.
         """
         firsts, size = self.counts.firsts, self.counts.block
-        order = indices.argsort()  # a search for many is several times faster in their order
+        order = indices.argsort()  # searching for many numbers is several times faster in ascending order
         blocks = np.empty_like(indices)
         blocks[order] = firsts.searchsorted(indices[order], side="right") - 1
         own = (self._first + blocks * size)[:, None] + np.arange(-1, size)
@@ -102,7 +102,7 @@ class DocumentWindows(ReadByPlanning, IdentityState):
         return replace(windows, starts=begins + windows.starts)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return a sample's only stretch: its first token, its tokens, and its document's number."""
+        """Return the only part of the stream in a sample."""
         found = self.locate(np.array([index]))
         return found.starts, found.lengths.astype(np.int64), self.ends.until(found.starts)
 
@@ -130,7 +130,6 @@ class _WindowsPlan:
     bounds: Sequence[int]
 
     def read(self, item: int) -> MarkedRows:
-        """Return the rows of an item."""
         windows = self.windows.part(self.bounds[item], self.bounds[item + 1])
         lengths, padding, parts = windows.lengths.tolist(), self.padding, [self.padding[:0]]
         for part, length in zip(self.stream.slices(windows.starts.tolist(), lengths), lengths, strict=True):

@@ -1,4 +1,4 @@
-"""A new order of the same samples in each epoch, computed and not stored."""
+"""A new order of the same samples in each epoch, computed on demand."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tdstream.core.state import IdentityState
 from tdstream.nodes.base import IndexedNode, Ints, ReadByPlanning, ReadPlan
 from tdstream.nodes.rows import AnyRows
 from tdstream.schedule.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
+from tdstream.schedule.partition import EqualEpochs
 
 
-class EpochPermutation(ReadByPlanning, IdentityState):
+class EpochPermutation(EqualEpochs, ReadByPlanning, IdentityState):
     """The samples of an indexed node, in an order that is a function of (seed, epoch, position).
 
     Args:
         upstream: The node whose samples are ordered.
         shuffle: Whether to permute; if not, position i is index i in every epoch. "block" permutes blocks of
-            neighbouring samples, and the samples in each: far fewer random reads, and less randomness.
+            neighbouring samples, and the samples in each: less random, with far fewer random reads.
         seed: The run's seed, at least 0.
         order: "feistel" (no memory, up to 2^48 samples) or "numpy" (the reference loader's order, 8 bytes
             per sample in each process).
@@ -58,22 +59,14 @@ class EpochPermutation(ReadByPlanning, IdentityState):
         """Samples of an epoch."""
         return len(self.upstream)
 
-    def num_samples(self, epoch: int) -> int:  # noqa: ARG002
-        """Return the samples of every epoch."""
-        return len(self)
-
-    def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
-        """Return None: all epochs have one length."""
-        return None
-
-    def fills_from(self, epoch: int) -> int:  # noqa: ARG002
-        """Return 0: an epoch's last batch is filled from its beginning."""
-        return 0
-
     def indices(self, positions: Ints, epoch: int) -> Ints:
         """Return the indices of the samples at positions of an epoch, int64 of the same shape."""
         if self._current is None or self._current[0] != epoch:
-            self._current = (epoch, self._make_order(epoch))
+            size, blocks = len(self), self.block_samples
+            order = make_order(
+                self.order, num_samples=size, seed=self.seed, epoch=epoch, block_samples=blocks
+            )
+            self._current = (epoch, order)
         return self._current[1](positions)
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
@@ -89,13 +82,8 @@ class EpochPermutation(ReadByPlanning, IdentityState):
             "block_samples": self.block_samples if self.order == "block" else 0,
         }
 
-    def _make_order(self, epoch: int) -> Order:
-        return make_order(
-            self.order, num_samples=len(self), seed=self.seed, epoch=epoch, block_samples=self.block_samples
-        )
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_current": None}  # recomputed where it is needed
+        return {**self.__dict__, "_current": None}
 
 
 def check_order(order: str) -> None:
@@ -105,7 +93,7 @@ def check_order(order: str) -> None:
 
 
 def _name_order(shuffle: bool | str, order: str) -> str:
-    """Return the name of the order that two arguments select together."""
+    """Return the name of the order that `shuffle` and `order` select."""
     if not isinstance(shuffle, (bool, np.bool_)) and shuffle != "block":
         raise ConfigError(f'shuffle must be True, False or "block", got {shuffle!r}.')
     if shuffle == "block":

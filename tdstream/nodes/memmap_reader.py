@@ -1,4 +1,4 @@
-"""Windows of a stream of tokens, one at each multiple of a stride, whatever shards they cross."""
+"""Windows of a token stream at the multiples of a stride; they may cross shards."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MemmapReader(PlanByReading, IdentityState):
     """Windows of a token stream: sample i is tokens i * stride .. i * stride + seq_len.
 
     Args:
-        source: Where the tokens come from, such as a ShardSource.
+        source: The source of the tokens, such as a ShardSource.
         seq_len: Tokens of a sample's input; the sample has one more, for the last label.
-        stride: Tokens from one sample's start to the next one's, 1 to seq_len + 1. With the default,
+        stride: Tokens from the start of a sample to that of the next, 1 to seq_len + 1. With the default,
             seq_len + 1, no token is in two samples; with seq_len, each token is a label once.
         part: (first, last): only tokens first .. last - 1; None means all.
 
@@ -66,15 +66,11 @@ class MemmapReader(PlanByReading, IdentityState):
         return indices * self.stride + self._first
 
     def read(self, indices: Ints) -> Tokens:
-        """Return the samples at the indices [n], as rows [n, seq_len + 1] in the storage type.
-
-        Raises:
-            CorpusError: If a shard has changed since the corpus was opened.
-        """
+        """Return the samples at the indices [n], as rows [n, seq_len + 1] in the storage type."""
         return self._stream.rows(self.first_tokens(indices), self.seq_len + 1)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return the sample's one stretch of the stream, of no known document."""
+        """Return the only part of the stream in a sample, of no known document."""
         return self.first_tokens(np.array([index])), np.array([self.seq_len + 1]), np.array([-1])
 
     def state_dict(self) -> dict[str, Any]:

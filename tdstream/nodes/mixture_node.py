@@ -1,4 +1,4 @@
-"""Several ordered sources as one, interleaved by weight; each keeps its own order and its own epochs."""
+"""Several ordered sources as one, interleaved by weight; each keeps its own order and epochs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class PlainRows:
-    """Sources whose samples are windows of one stream, which joins the sources' tokens."""
+    """Sources whose samples are windows of one stream, the concatenation of their tokens."""
 
     stream: TokenStream
     firsts: Ints
@@ -45,16 +45,16 @@ class Part:
     """The storage type of its tokens."""
     fingerprint: str
     find_ends: Callable[[Ints], RowEnds] | None = None
-    """Finds the ends of documents in samples, by the source's own indices; None if rows do not mark them."""
+    """Finds where documents end in samples, by the source's own indices; None if rows do not mark ends."""
     max_epochs: int = 0
 
 
 class MixtureNode(ReadByPlanning):
-    """An ordered node over ordered nodes; its indices number the samples of all sources, source after source.
+    """An ordered node over ordered nodes; its indices number the samples of all sources, source by source.
 
-    Stages, `stop` and `seed` are those of `Schedule`; `shared` is the part of the readers' and permutations'
-    identities that all sources have in common. `orders` and `plain` give the same indices and rows as the
-    sources' own, for samples of all sources at once.
+    Stages, `stop` and `seed` are those of `Schedule`; `shared` is the part of the identities of readers and
+    permutations that all sources have in common. `orders` and `plain` compute the same indices and rows as
+    the sources' own nodes, for samples of all sources at once.
     """
 
     name = "mixture"
@@ -87,30 +87,30 @@ class MixtureNode(ReadByPlanning):
         return f"MixtureNode({names})"
 
     def __len__(self) -> int:
-        """Samples of all sources together."""
+        """Samples of all sources."""
         return int(self._borders[-1])
 
     def num_samples(self, epoch: int) -> int:
-        """Return the positions of an epoch."""
+        """Return N, the positions of an epoch."""
         return self.mixture_plan.schedule.num_samples(epoch)
 
     def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one whose length may differ; None if none has."""
+        """Return the first epoch after this one whose length may differ; None if there is none."""
         return self.mixture_plan.schedule.next_change(epoch)
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first to fill an epoch's incomplete last batch."""
+        """Return the position from which an epoch's incomplete last batch is filled."""
         return self.mixture_plan.schedule.fills_from(epoch)
 
     def indices(self, positions: Ints, epoch: int) -> Ints:
-        """Return the indices at positions of an epoch; raise StateError if one is of a dropped source."""
+        """Return the indices at positions of an epoch; raise StateError if one is of a missing source."""
         sources, numbers = self.mixture_plan.schedule.at(positions.ravel(), epoch)
         own_epochs, own_positions = self.mixture_plan.own_places(sources, numbers)
         own = self._own_indices(sources, own_epochs, own_positions)
         return (own + self._borders[sources]).reshape(positions.shape)
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> ReadPlan[AnyRows]:
-        """Return a plan whose rows have the widest of the storage types."""
+        """Return a plan whose rows have the widest storage type of the sources."""
         plan: ReadPlan[SourceRows]
         plan = self._plan_parts(indices, bounds) if self._plain is None else self._plan_plain(indices, bounds)
         if not self.source_id:
@@ -118,7 +118,7 @@ class MixtureNode(ReadByPlanning):
         return _SourcedPlan(plan, self._ids[self._sources(indices)], bounds)
 
     def used(self, epoch: int, position: int) -> dict[str, int]:
-        """Return the samples of each source in the run before a position of an epoch, by name."""
+        """Count the samples of each source in the run before a position of an epoch, by name."""
         position = min(position, self.num_samples(epoch))
         used = self.mixture_plan.schedule.used(epoch, position)
         return dict(zip(self.mixture_plan.names, used.tolist(), strict=True))
@@ -149,9 +149,9 @@ class MixtureNode(ReadByPlanning):
     def after(
         self, saved: dict[str, Any], place: tuple[int, int], global_batch: int, *, wrap: bool
     ) -> MixturePlan:
-        """Return the saved plan up to a place (epoch, position), continued by this mixture's.
+        """Return the saved plan up to a place (epoch, position), continued by this mixture's plan.
 
-        An epoch of which no batch was left, by the saved `global_batch` and `wrap`, stays as it was.
+        An epoch with no batch left, by the saved `global_batch` and `wrap`, is kept to its end.
         """
         before, (epoch, position) = MixturePlan.from_state(saved, self._own.seed), place
         samples = before.schedule.num_samples(epoch)
@@ -160,7 +160,7 @@ class MixtureNode(ReadByPlanning):
         return self._own.after(before, before.schedule.base(epoch) + position)
 
     def follow(self, plan: MixturePlan) -> None:
-        """Adopt a plan, which may name sources that this mixture does not have."""
+        """Adopt a plan, which may name sources that are missing in this mixture."""
         self.mixture_plan = plan
         self._borders = np.cumsum([0, *(entry.samples for entry in plan.entries)], dtype=np.int64)
         numbers = {name: number for number, name in enumerate(self.parts)}
@@ -204,10 +204,10 @@ class MixtureNode(ReadByPlanning):
         return _PlainPlan(plain, starts, ends, bounds)
 
     def _plan_parts(self, indices: Ints, bounds: Sequence[int]) -> _PartsPlan:
-        """Return a plan of the sources' own plans.
+        """Return a plan made of the sources' own plans.
 
-        Of items of 3 samples, of sources a b a | a a b, source a plans its samples 0 1 2 3 with bounds
-        0 2 4: its item 0 stands at places 0 2 of the first item, its item 1 at places 0 1 of the second.
+        If two items of 3 samples are of sources a b a | a a b, source a plans its samples 0 1 2 3 with bounds
+        0 2 4: its item 0 goes to places 0 2 of the first item, its item 1 to places 0 1 of the second.
         """
         items = np.arange(len(bounds) - 1).repeat(np.diff(bounds))
         shares: list[list[_Share]] = [[] for _ in range(len(bounds) - 1)]
@@ -221,7 +221,7 @@ class MixtureNode(ReadByPlanning):
         return _PartsPlan(shares, self._dtype)
 
     def _by_part(self, indices: Ints) -> Iterator[tuple[Part, Ints, Ints]]:
-        """Yield (source, places of its samples among indices, their own indices), in order."""
+        """Yield each source, the places of its samples in `indices`, and its own indices of them."""
         sources = self._sources(indices)
         order = np.argsort(sources, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(sources[order])) + 1):
@@ -241,7 +241,6 @@ class _PlainPlan:
     bounds: Sequence[int]
 
     def read(self, item: int) -> Tokens | DocumentRows:
-        """Return the rows of an item."""
         starts = self.starts[self.bounds[item] : self.bounds[item + 1]]
         rows = self.plain.stream.rows(starts, self.plain.seq_len + 1)
         return rows if self.ends is None else DocumentRows(rows, self.ends.read(item))
@@ -253,7 +252,6 @@ class _PartsPlan:
     dtype: np.dtype[Any]
 
     def read(self, item: int) -> SourceRows:
-        """Return the rows of an item, each source's read in one call."""
         parts = [plan.read(number) for plan, number, _ in self.shares[item]]
         return _join(parts, [places for *_, places in self.shares[item]], self.dtype)
 
@@ -265,13 +263,12 @@ class _SourcedPlan:
     bounds: Sequence[int]
 
     def read(self, item: int) -> SourcedRows:
-        """Return the rows of an item, and their sources."""
         return SourcedRows(self.plan.read(item), self.source_ids[self.bounds[item] : self.bounds[item + 1]])
 
 
 def _join(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> SourceRows:
-    """Return the rows of several parts, all of one kind, as one; row i of a part becomes row group[i]."""
-    together, order = _tokens(parts, groups, dtype), _invert(groups)
+    """Join the rows of several parts, all of one kind; row i of a part becomes row group[i]."""
+    tokens, order = _join_tokens(parts, groups, dtype), _invert(groups)
     marked = [part for part in parts if isinstance(part, MarkedRows)]
     if marked:
         lengths, overlaps, stops = (
@@ -279,21 +276,21 @@ def _join(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> So
             for field in ("lengths", "overlaps", "stops")
         )
         ends = [part.ends for part in marked if part.ends is not None]
-        return MarkedRows(together, lengths, overlaps, stops, _join_ends(ends, order) if ends else None)
+        return MarkedRows(tokens, lengths, overlaps, stops, _join_ends(ends, order) if ends else None)
     ends = [part.ends for part in parts if isinstance(part, DocumentRows)]
-    return DocumentRows(together, _join_ends(ends, order)) if ends else together
+    return DocumentRows(tokens, _join_ends(ends, order)) if ends else tokens
 
 
-def _tokens(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> Tokens:
+def _join_tokens(parts: Sequence[SourceRows], groups: Sequence[Ints], dtype: Any) -> Tokens:
     tokens = [part if isinstance(part, np.ndarray) else part.tokens for part in parts]
-    together: Tokens = np.empty((sum(map(len, groups)), tokens[0].shape[1]), dtype)
+    joined: Tokens = np.empty((sum(map(len, groups)), tokens[0].shape[1]), dtype)
     for part, group in zip(tokens, groups, strict=True):
-        together[group] = part
-    return together
+        joined[group] = part
+    return joined
 
 
 def _invert(groups: Sequence[Ints]) -> Ints:
-    """Return the place of each row of the result in the concatenated parts: groups 2 0 | 1 give 1 2 0."""
+    """Return the place of each joined row in the concatenated parts: groups 2 0 | 1 give 1 2 0."""
     there = np.concatenate(groups)
     order = np.empty_like(there)
     order[there] = np.arange(len(there))
@@ -301,11 +298,13 @@ def _invert(groups: Sequence[Ints]) -> Ints:
 
 
 def _join_ends(parts: Sequence[RowEnds], order: Ints) -> RowEnds:
-    """Return the ends in rows of several parts; row i is row order[i] of the concatenated parts."""
+    """Join the ends in rows of several parts; row i is row order[i] of the concatenated parts."""
     counts, places = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "places")
     )
     begins = np.cumsum(counts) - counts
     chosen = counts[order]
-    shifts = begins[order] - (np.cumsum(chosen) - chosen)  # from a row's places there to its places here
+    shifts = begins[order] - (
+        np.cumsum(chosen) - chosen
+    )  # from a row's ends in the result to those in a part
     return RowEnds(chosen, places[np.repeat(shifts, chosen) + np.arange(len(places))])

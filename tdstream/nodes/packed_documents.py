@@ -1,4 +1,4 @@
-"""Rows packed with whole documents, as a plan on disk lists them."""
+"""Rows packed with whole documents, according to a plan."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tdstream.schedule.packing import VERSION
 
 
 class PackedDocuments(ReadByPlanning, IdentityState):
-    """Samples that hold whole documents, and full rows of those that are longer than a row.
+    """Samples that hold whole documents, and full rows of documents that are longer than a row.
 
     Args:
-        source: Where the tokens come from.
+        source: The source of the tokens.
         ends: Where its documents end.
         options: How documents are packed.
-        plan: The documents of each row, where they are packed already.
+        plan: The documents of each row, if they are packed already.
         pad_id: The id at places after a row's tokens.
     """
 
@@ -54,13 +54,13 @@ class PackedDocuments(ReadByPlanning, IdentityState):
         return self.pack_plan.num_rows
 
     def plan(self, indices: Ints, bounds: Sequence[int]) -> _PackedPlan:
-        """Return a plan of rows whose pieces are all looked up at once."""
+        """Return a plan, after finding the pieces of all its rows."""
         rows = self._find_pieces(indices)
         ends = EndsPlan(rows.find_ends(), self.seq_len, bounds)
         return _PackedPlan(self._stream, self._padding, rows, ends, bounds)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return the parts of the stream in a row: first tokens, tokens, and their documents' numbers."""
+        """Return the parts of the stream in a row: first tokens, tokens, and numbers of documents."""
         rows = self._find_pieces(np.array([index]))
         starts = rows.starts.astype(np.int64)
         return starts, rows.lengths, self.ends.until(starts)
@@ -83,8 +83,8 @@ class PackedDocuments(ReadByPlanning, IdentityState):
     def _find_pieces(self, indices: Ints) -> _RowPieces:
         """Return the pieces of the rows at the indices [n].
 
-        Where rows 0, 1, 2 of the plan have pieces 0-1, 2, 3-5 (firsts 0 2 3 6), indices 2, 0 have counts
-        3, 2 and pieces 3 4 5 0 1: `low - before` is 3, -3, which is added to 0 1 2 3 4.
+        If rows 0, 1, 2 of the plan have pieces 0-1, 2, 3-5 (firsts 0 2 3 6), indices 2 0 have counts 3 2 and
+        pieces 3 4 5 0 1, which is 0 1 2 3 4 plus low - after[:-1], 3 and -3.
         """
         firsts, starts, lengths = self.pack_plan.arrays()
         low = firsts[indices]
@@ -97,10 +97,10 @@ class PackedDocuments(ReadByPlanning, IdentityState):
 
 
 class _RowPieces(NamedTuple):
-    """The pieces of some rows, row after row."""
+    """The pieces of some rows, row by row."""
 
     after: Ints
-    """Shape [n + 1]: the number of each row's first piece, and of one more."""
+    """Shape [n + 1]: the pieces before each row, and all pieces."""
     starts: Ints
     """Shape [pieces]: first tokens."""
     lengths: Ints
@@ -108,12 +108,12 @@ class _RowPieces(NamedTuple):
     row_lengths: NDArray[np.int32]
     """Shape [n]: tokens of each row."""
     stops: NDArray[np.bool_]
-    """Shape [n]: whether the row's last document ends in it; else it is the only one, and continues."""
+    """Shape [n]: whether the row's last document ends in it; if not, it is the row's only document."""
 
     def find_ends(self) -> RowEnds:
-        """Return where documents end: at each piece's last token, but in a row that `stops` excludes."""
+        """Return where documents end: at the last token of each piece, except in rows without `stops`."""
         counts, lengths = np.diff(self.after), self.row_lengths.astype(np.int64)
-        before = lengths.cumsum() - lengths  # tokens of the rows before
+        before = lengths.cumsum() - lengths  # tokens of earlier rows
         places = self.lengths.cumsum() - before.repeat(counts)
         return RowEnds(np.where(self.stops, counts, 0), places[self.stops.repeat(counts)])
 
@@ -127,7 +127,6 @@ class _PackedPlan:
     bounds: Sequence[int]
 
     def read(self, item: int) -> MarkedRows:
-        """Return the rows of an item."""
         first, last = self.bounds[item], self.bounds[item + 1]
         after = self.rows.after[first : last + 1].tolist()
         own = slice(after[0], after[-1])

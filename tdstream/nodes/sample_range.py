@@ -1,4 +1,4 @@
-"""A range of a reader's samples: the part of a corpus for training, or the part held out."""
+"""A range of a reader's samples, such as the part of a corpus that is held out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SampleRange(ReadByPlanning, IdentityState):
         return self.upstream.plan(indices + self.first, bounds)
 
     def stretches(self, index: int) -> tuple[Ints, Ints, Ints]:
-        """Return the parts of the stream in a sample, as the reader's."""
+        """Return the reader's parts of the stream in a sample."""
         return self.upstream.stretches(index + self.first)
 
     def state_dict(self) -> dict[str, Any]:

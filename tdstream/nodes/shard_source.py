@@ -1,4 +1,4 @@
-"""The token files of a corpus directory, checked but not opened, as one stream of tokens."""
+"""The token files of a corpus directory as one token stream, checked but not opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MAX_RUNS = 16  # runs of shards of one size that a state lists; with more, it holds a digest of the sizes
+_MAX_RUNS = 16  # runs of shards of one size that a state lists; if there are more, it has only their digest
 
 
 class ShardSource(IdentityState):
@@ -39,18 +39,18 @@ class ShardSource(IdentityState):
 
     Args:
         data_dir: The corpus directory.
-        dtype: "uint16" or "uint32", or numpy's types of these names; None takes the one in meta.json.
+        dtype: "uint16" or "uint32", or numpy's types of these names; None takes the type in meta.json.
 
     Attributes:
         directory: The corpus directory.
         dtype: The storage type, little-endian uint16 or uint32.
         files: File names of the shards, in order.
-        tokenizer_fingerprint: A digest of the tokenizer, "" where meta.json has none.
+        tokenizer_fingerprint: A digest of the tokenizer, "" if meta.json has none.
         offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
 
     Raises:
         CorpusNotFoundError: If the directory, its shards, or a shard that meta.json lists is missing.
-        CorpusError: If a shard is shorter or longer than promised, or the corpus is unfinished.
+        CorpusError: If a shard is shorter or longer than meta.json promises, or the corpus is unfinished.
         ConfigError: If dtype is not a storage type, contradicts meta.json, or is missing without one.
     """
 
@@ -72,7 +72,7 @@ class ShardSource(IdentityState):
                 f"Make one with: tdstream prepare --output_path {self.directory}"
             )
         sizes = list_sizes(self.directory)
-        meta = self._meta(sizes, None if dtype is None else check_dtype(dtype))
+        meta = self._read_meta(sizes, None if dtype is None else check_dtype(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
@@ -92,11 +92,11 @@ class ShardSource(IdentityState):
 
     @property
     def what(self) -> str:
-        """The directory, for messages."""
+        """The directory, for error messages."""
         return str(self.directory)
 
     def open(self) -> ShardMaps:
-        """Return the stream of tokens."""
+        """Return the token stream."""
         return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
 
     def ends(self) -> DocumentEnds:
@@ -119,16 +119,19 @@ class ShardSource(IdentityState):
         return find_pad_id(self.directory)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the corpus's identity in any directory: type, sizes, and checksums if known."""
+        """Return the corpus's identity, independent of its directory: type, sizes, and known checksums."""
         return dict(self._identity)
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Return a phrase for each difference from a saved identity; the first differing shard is named."""
+        """Return a phrase for each difference from a saved identity, naming the first shard that differs."""
         current = self.state_dict()
         if not saved.get("content") or not current["content"]:
             saved, current = {**saved, "content": ""}, {**current, "content": ""}
-        found = differences(self.name, _without_sizes(saved), _without_sizes(current))
-        return [*self._shard_differences(saved, current), *found]
+        was, now = (
+            {field: value for field, value in part.items() if field not in ("shard_tokens", "sizes")}
+            for part in (saved, current)
+        )
+        return [*self._shard_differences(saved, current), *differences(self.name, was, now)]
 
     def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
         if saved.get("sizes") == current["sizes"]:
@@ -151,10 +154,11 @@ class ShardSource(IdentityState):
             "content": content,
         }
 
-    def _meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+    def _read_meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
         path = self.directory / META_FILE
+        shards = sorted(file for file in sizes if file.endswith(".bin"))
         if not path.exists():
-            return self._bare(sizes, dtype)
+            return self._make_meta(shards, sizes, dtype)
         meta = read_meta(path)
         if meta.dtype not in DTYPES:
             raise CorpusError(f'{path} has dtype {meta.dtype!r}; tdstream reads "uint16" and "uint32".')
@@ -162,20 +166,21 @@ class ShardSource(IdentityState):
             raise ConfigError(
                 f"dtype={dtype!r} contradicts {path}, which says {meta.dtype!r}. Leave dtype out."
             )
-        strays = sorted(_shards(sizes) - {chunk.file for chunk in meta.chunks})
+        listed = {chunk.file for chunk in meta.chunks}
+        strays = [file for file in shards if file not in listed]
         if strays:
             logger.warning(
                 "%s does not list %s; ignored.", path, ", ".join(strays[:5]) + " ..." * (len(strays) > 5)
             )
         return meta
 
-    def _bare(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+    def _make_meta(self, files: list[str], sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+        """Return the meta of a corpus without meta.json: its *.bin files."""
         if (self.directory / STAGING_DIR).exists():
             raise CorpusError(
                 f"{self.directory} holds a preparation that has not finished ({STAGING_DIR}/ and "
                 f"no {META_FILE}). Wait for it, or run it again."
             )
-        files = sorted(_shards(sizes))
         if not files:
             raise CorpusNotFoundError(
                 f"{self.directory} has no {META_FILE} and no *.bin file; it is not a corpus."
@@ -206,24 +211,16 @@ def check_dtype(dtype: DTypeLike) -> str:
     return name
 
 
-def _shards(sizes: Mapping[str, int]) -> set[str]:
-    return {file for file in sizes if file.endswith(".bin")}
-
-
 def expand_sizes(runs: str) -> list[int]:
     """Return the sizes in a state's text: "1000x2 10x1" is [1000, 1000, 10]."""
     try:
         pairs = [run.split("x") for run in runs.split()]
         return [int(size) for size, count in pairs for _ in range(int(count))]
     except (AttributeError, ValueError):
-        return []  # a damaged state; the sizes differ all the same
-
-
-def _without_sizes(identity: dict[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in identity.items() if field not in ("shard_tokens", "sizes")}
+        return []  # a damaged state; the digests of the sizes differ anyway
 
 
 def _content_digest(meta: CorpusMeta) -> str:
-    """Return a digest of all shards' checksums, "" if there are none."""
+    """Return a digest of all shards' checksums, "" if one is missing."""
     checksums = [meta.chunk_checksums.get(chunk.file, "") for chunk in meta.chunks]
     return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:16] if all(checksums) else ""

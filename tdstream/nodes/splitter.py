@@ -1,4 +1,4 @@
-"""The share of one rank and worker in an order of samples, and its position: the only node that has one."""
+"""The share of one rank and worker in an order of samples; the only node with a position."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tdstream.schedule.partition import BatchPartition, SamplePartition
 
 logger = logging.getLogger(__name__)
 
-_PLANNED_SAMPLES = 4096  # whose reads are planned at once: small arrays cost numpy far more per entry
+_PLANNED_SAMPLES = 4096  # planned at a time, since numpy is slow on small arrays
 _GEOMETRY = ("batch_size", "dp_world_size", "num_workers", "tail", "skip")
 _CURSOR = ("epoch", "start", "step")
 
 
 class Splitter:
-    """Divides an order of samples among ranks and workers, and keeps the place of this one.
+    """Divides an order of samples among ranks and workers, and keeps the place of this process.
 
     `begin` opens a pass and returns a splitter for it; then `read` and `advance` alternate, so that an item
     that could not be read or collated is read again, not lost.
 
     Args:
         upstream: The ordered samples.
-        topology: This rank, and the number of ranks; default torch.distributed's, else those of RANK and
+        topology: This rank and the number of ranks; by default those of torch.distributed, else of RANK and
             WORLD_SIZE, else one rank.
         batch_size: Samples per rank and step; None serves single samples.
-        tail: "drop" leaves out the last incomplete global batch of an epoch; "wrap" fills it from the
-            epoch's beginning. Of single samples, "drop" leaves out those that would make ranks unequal;
-            "keep" leaves none out (the reference loader's rule).
-        skip: Positions to leave out at the beginning of each epoch.
-        strict: Whether an epoch with nothing for some stream raises, instead of logging a warning.
+        tail: "drop" drops the incomplete last global batch of an epoch; "wrap" fills it from the epoch's
+            beginning. With single samples, "drop" drops those that would make ranks unequal, and "keep"
+            drops none (the reference loader's rule).
+        skip: Positions to skip at the beginning of each epoch.
+        strict: Whether to raise, not only log a warning, if an epoch leaves a stream empty.
 
     Raises:
         ConfigError: If an argument is out of range.
@@ -73,7 +73,7 @@ class Splitter:
         return f"Splitter({rank}: {len(self):,} {what})"
 
     def __len__(self) -> int:
-        """Items of this rank in the epoch of this pass, from where it began."""
+        """Items of this rank in this pass."""
         return self._count_items(self._partition)
 
     def items_in(self, epoch: int) -> int:
@@ -81,15 +81,9 @@ class Splitter:
         return self._count_items(self._make_partition(epoch, self.skip, Worker(0, 1, False)))
 
     def begin(self, epoch: int, worker: Worker, start: int = 0) -> Splitter:
-        """Return a splitter at the beginning of a pass.
+        """Return a splitter for a worker's pass over an epoch, which begins at a position.
 
-        Args:
-            epoch: The epoch of the pass.
-            worker: The worker, or the main process.
-            start: The position at which the pass begins, if it resumes an epoch.
-
-        Raises:
-            GeometryError: If strict and this rank has more workers than there is work for.
+        If strict, raises GeometryError if this rank has more workers than there is work for.
         """
         opened = copy.copy(self)
         opened._place(epoch, max(start, self.skip), worker)
@@ -100,24 +94,18 @@ class Splitter:
     def read(self) -> AnyRows:
         """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
 
-        Raises:
-            StopIteration: If this stream has nothing left in this epoch.
+        Raises StopIteration if this stream has nothing left in this epoch.
         """
         if self.exhausted:
             raise StopIteration
         if self._step not in self._planned:
-            self._plan_from(self._step)
+            self._plan_next()
         rows: AnyRows = self._plan.read(self._step - self._planned.start)
         return rows
 
     def advance(self) -> None:
-        """Count the item as handed out; called when nothing can fail any more."""
+        """Count the item as handed out; call this once nothing can fail any more."""
         self._step += 1
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of this pass."""
-        return self._epoch
 
     @property
     def exhausted(self) -> bool:
@@ -138,7 +126,7 @@ class Splitter:
             "num_workers": self._partition.worker.count,
             "tail": self.tail,
             "skip": self.skip,
-            "epoch": self._epoch,
+            "epoch": self.epoch,
             "start": self._start,
             "step": self._step,
         }
@@ -146,9 +134,8 @@ class Splitter:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a saved place.
 
-        Raises:
-            GeometryError: If it was saved with other ranks, workers or batches; nothing changes.
-            StateError: If the state holds no place; nothing changes.
+        Raises GeometryError if it was saved with other ranks, workers or batches, and StateError if the state
+        holds no place; then nothing changes.
         """
         found = self.differences(state)
         if found:
@@ -170,7 +157,7 @@ class Splitter:
         return differences(self.name, was, now)
 
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
-        self._epoch, self._start, self._step = epoch, start, 0
+        self.epoch, self._start, self._step = epoch, start, 0
         self._partition: BatchPartition | SamplePartition = self._make_partition(epoch, start, worker)
         self._num_items = self._partition.num_items
         self._planned = range(0)  # the items of the plan
@@ -184,21 +171,20 @@ class Splitter:
     def _make_partition(self, epoch: int, start: int, worker: Worker) -> BatchPartition | SamplePartition:
         samples, topology = self.upstream.num_samples(epoch), self.topology
         if self.batch_size is None:
-            even = self.tail == "drop"
             return SamplePartition(
-                num_samples=samples, topology=topology, worker=worker, start=start, even=even
+                num_samples=samples, topology=topology, worker=worker, start=start, even=self.tail == "drop"
             )
         return BatchPartition(
             num_samples=samples, batch_size=self.batch_size, topology=topology, worker=worker, start=start,
             wrap=self.tail == "wrap", fills_from=self.upstream.fills_from(epoch),
         )  # fmt: skip
 
-    def _plan_from(self, item: int) -> None:
-        """Plan the reads of an item and of those after it."""
+    def _plan_next(self) -> None:
+        """Plan the reads of the next items."""
+        item = self._step
         count = min(max(_PLANNED_SAMPLES // (self.batch_size or 1), 1), self._num_items - item)
-        indices = self.upstream.indices(
-            self._partition.positions(item, count), self._epoch
-        )  # [count, samples]
+        positions = self._partition.positions(item, count)  # [count, samples]
+        indices = self.upstream.indices(positions, self.epoch)
         bounds = range(0, indices.size + 1, indices.shape[1])
         self._plan = self.upstream.plan(indices.ravel(), bounds)
         self._planned = range(item, item + count)
@@ -207,7 +193,7 @@ class Splitter:
         return {**self.__dict__, "_planned": range(0), "_plan": None}
 
     def _check_streams(self) -> None:
-        """Refuse an epoch that has nothing for some stream, or log a warning."""
+        """Refuse an epoch that leaves a stream empty, or log a warning."""
         samples = max(self._partition.num_samples - self.skip, 0)
         if isinstance(self._partition, BatchPartition):
             needed, what = self._partition.global_batch, "one global batch (batch_size x dp_world_size)"

@@ -1,4 +1,4 @@
-"""Texts as one long stream of tokens in memory, tokenized once, when the node is made."""
+"""Texts as one token stream in memory, tokenized once."""
 
 from __future__ import annotations
 
@@ -17,27 +17,15 @@ from tdstream.text.records import Place
 from tdstream.text.text_stream import TextStream
 from tdstream.text.tokenize import Tokenize, TokenizedDocuments
 
-_RECORDS = 1000  # tokenized together
+_RECORDS = 1000  # tokenized at a time
 _PATIENCE = 1.0  # seconds before a bar is shown
 
 
 class TextTokens(IdentityState):
-    """The tokens of all texts of a source.
+    """The tokens of all texts of a source; raises SourceError if a record holds no text.
 
-    They are made here, in the process that builds the pipeline, so that no loader's worker makes them again.
-
-    Args:
-        source: The texts.
-        tokenize: Makes tokens of them.
-        quiet: Whether to show no bar, however long it takes.
-
-    Attributes:
-        what: The source, for messages.
-        dtype: The storage type.
-        pad_id: The id for padding.
-
-    Raises:
-        SourceError: If a record holds no text.
+    The texts are tokenized in the process that builds the pipeline, not again in each worker. `quiet` hides
+    the progress bar.
     """
 
     name = "source"
@@ -63,7 +51,7 @@ class TextTokens(IdentityState):
         return len(self._tokens)
 
     def open(self) -> TokenArray:
-        """Return the stream of tokens."""
+        """Return the token stream."""
         return TokenArray(self._tokens)
 
     def ends(self) -> DocumentEnds:

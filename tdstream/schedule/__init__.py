@@ -1,1 +1,1 @@
-"""Which sample stands where: integer arithmetic, no files, no torch."""
+"""The place of every sample: integer arithmetic, no files, no torch."""

@@ -1,19 +1,18 @@
 """An endless, even interleaving of sources: the source at any place, and how often it came before.
 
-The interleaving is cut into periods of 1,000 places. Of its share of a period, say 123.4 places, a source has
-the whole part, 123, at the same places of every period, spread evenly. The fractions of all shares add up to
-a whole number of *floating* places; a source has one of them in some periods and none in others, as a
-rotation decides. So over M periods every source has its exact share, and any 1,000 consecutive places hold
-the rounded-down or rounded-up share of it. (With some weights of many sources, a window may hold one more, of
-a share whose fraction is above 15/16: it is at most 1 + 1/16 off.)
+The interleaving consists of periods of 1,000 places. A source whose share is 123.4 places has 123 *fixed*
+places, evenly spread and the same in every period. The fractions of all shares add up to a whole number of
+*floating* places, which a rotation gives to some of the sources in each period. So every source has its exact
+share over M periods, and its share rounded down or up in any 1,000 consecutive places. (With some weights of
+many sources, a share whose fraction is above 15/16 may get one place more: it is at most 1 + 1/16 off.)
 
-Shuffled, pairs of neighbours are exchanged at random, anew in each period. A window that begins or ends
-inside a pair then holds one place more or less of each, so a pair is exchanged only where both sources have
-room: always with a share that is a whole number, else while the source's floating place comes or goes.
+Shuffling exchanges random pairs of neighbours, anew in each period. A window that begins or ends inside a
+pair then holds one place more or less of each source, so a pair is exchanged only where both sources have
+room: always if the share is a whole number, else while the source's floating place comes or goes.
 
     weights 3 and 1, a period of 8 instead of 1,000: shares 6 and 2, places 0 0 1 0 0 0 1 0 in every period
 
-All of it is whole numbers; nothing is drawn or kept, and any place is answered at once.
+Everything is integer arithmetic: there is no random state, and any place is computed directly.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ Ints = NDArray[np.int64]
 PERIOD = 1000
 """Places of a period."""
 MAX_PERIODS = 2**16
-"""All shares are exact after so many periods at the most; those that would need more are rounded."""
+"""Shares are exact after at most this many periods; those that would need more are rounded."""
 
 
 def find_shares(weights: Ints) -> tuple[int, Ints, bool]:
-    """Return (M, places of M periods by source, whether they are exact); every source has at least one."""
+    """Return M, the places of each source in M periods (at least one), and whether they are exact."""
     total = int(weights.sum())
     common = int(np.gcd.reduce(weights))
     periods = total // gcd(total, PERIOD * common)
@@ -96,14 +95,14 @@ class Word(NamedTuple):
 
 
 OfSources = Callable[[Ints, Ints], Ints]
-"""Periods and sources -> numbers; shapes broadcast."""
+"""Maps periods and sources to numbers; shapes broadcast."""
 
 
 class Interleaving:
     """Sources in proportion to whole-number weights, int64 [num_sources], their sum below 2^36.
 
-    Weight 0 leaves a source out. `key` draws the exchanges of neighbours, None makes none; `until` is the
-    place where this interleaving ends: the period that it cuts has no exchanges.
+    Weight 0 leaves a source out. `key` seeds the exchanges of neighbours; None makes none. `until` is the
+    place where this interleaving ends; the period that it cuts short has no exchanges.
     """
 
     def __init__(self, weights: Ints) -> None:
@@ -126,11 +125,11 @@ class Interleaving:
         return count
 
     def at(self, places: Ints, key: int | None = None, until: int | None = None) -> tuple[Ints, Ints]:
-        """Return the sources at places [n], and how many places each has before."""
+        """Return the sources at places [n], and the number of earlier places of the same source, [n]."""
         word = self._word
         periods, slots = np.divmod(places, PERIOD)
         floats = self._tabled(self._floating_slots, periods, 1)
-        origins = self._origins(periods, slots, floats, key, until)  # the slots whose sample stands here
+        origins = self._origins(periods, slots, floats, key, until)  # the slots whose samples are served here
         sources = word.sources[origins]
         floating = np.flatnonzero(sources < 0)
         if floating.size:
@@ -158,20 +157,21 @@ class Interleaving:
         return counts
 
     def first(self, needs: Ints) -> int:
-        """Return after how many places the first source has as many as it needs; 2^62 at the most.
+        """Count the places until some source has as many as it needs; at most 2^62.
 
         Needs are [num_sources], 0 for sources that do not count. Exchanges are ignored.
         """
         return int(self._ends(needs, np.min, np.any).min())
 
     def last(self, needs: Ints) -> int:
-        """Return after how many places all sources have as many as they need; as `first`."""
+        """Count the places until all sources have as many as they need; otherwise as `first`."""
         return int(self._ends(needs, np.max, np.all).max())
 
     def _ends(self, needs: Ints, one: Callable[[Any], Any], enough: Callable[[Any], Any]) -> Ints:
-        """Return after how many places sources have what they need, for those in the decisive period.
+        """Count the places until sources have what they need, for those that get there in one period.
 
-        The period is that in which `one` source (np.min, np.max) gets there, or `enough` (np.any, np.all).
+        It is the first period at whose end `enough` (np.any, np.all) have what they need; `one` (np.min,
+        np.max) estimates it.
         """
         sources = np.flatnonzero(needs)
         needs, counts = needs[sources], dict[int, Ints]()
@@ -192,7 +192,7 @@ class Interleaving:
         return period * PERIOD + slots + 1
 
     def _slots(self, period: int, sources: Ints, ranks: Ints) -> Ints:
-        """Return the slot of each source in a period that has `ranks` of its slots before."""
+        """Return the slot of each source in a period that comes after `ranks` of its slots."""
         word, floating = self._word, self._floating_slots(np.array(period), sources)
         fixed = word.before(sources, floating)  # before the floating one
         places = word.firsts[sources] + ranks - (ranks > fixed)
@@ -201,9 +201,9 @@ class Interleaving:
         return slots
 
     def _tabled(self, count: OfSources, periods: Ints, margin: int = 0) -> OfSources:
-        """Return a function that looks its numbers up in a table, if these periods are close together.
+        """Return `count`, as a lookup in a table if these periods are close together.
 
-        It answers for `margin` periods before and after them, too.
+        The table also covers `margin` periods before and after them.
         """
         if not periods.size:
             return count
@@ -221,7 +221,7 @@ class Interleaving:
     def _origins(
         self, periods: Ints, slots: Ints, floats: OfSources, key: int | None, until: int | None
     ) -> Ints:
-        """Return the slots whose source stands at slots: their own, or in an exchanged pair the other one."""
+        """Return the slots whose sources are served at slots: their own, or the other one of a pair."""
         if key is None:
             return slots
         pairs = slots >> 1
@@ -237,7 +237,7 @@ class Interleaving:
 
     @cached_property
     def _unlike(self) -> NDArray[np.bool_]:
-        """Whether a pair of neighbours, [PERIOD / 2], is of two sources, at fixed places."""
+        """Whether each pair of neighbours is of two sources, at fixed places, [PERIOD / 2]."""
         first, second = self._word.sources[0::2], self._word.sources[1::2]
         unlike: NDArray[np.bool_] = (first != second) & (first >= 0) & (second >= 0)
         return unlike
@@ -260,7 +260,7 @@ class Interleaving:
 
 
 def _smallest(suffices: Callable[[int], bool], guess: int) -> int:
-    """Return the smallest number from 0 on that suffices, searched from a guess; all above suffice too."""
+    """Return the smallest number >= 0 that suffices (all larger ones do too), searched from a guess."""
     low, high, step = guess - 1, guess, 1
     while low >= 0 and suffices(low):
         low, high, step = max(low - step, -1), low, 2 * step

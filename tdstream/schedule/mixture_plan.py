@@ -1,6 +1,6 @@
-"""The sources of a mixture and their weights over the whole run, as a state holds them.
+"""The sources of a mixture and their weights over the whole run, as stored in a state.
 
-They decide the source of every sample of the run without opening one.
+They determine the source of every sample of the run; no source is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tdstream.schedule.mixture_schedule import STOPS, Ints, Schedule, Stage, Wei
 
 
 class PlanEntry(NamedTuple):
-    """A source of this run, now or earlier."""
+    """A source that the run uses, or used earlier."""
 
     name: str
     samples: int
@@ -27,7 +27,7 @@ class PlanEntry(NamedTuple):
     fingerprint: str
     """A digest of its content and cut."""
     max_epochs: int
-    """How often an epoch of the mixture may take it whole; 0 for no limit of its own."""
+    """Passes over it that an epoch of the mixture may take; 0 for the default of `Schedule`."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class MixturePlan:
     entries: tuple[PlanEntry, ...]
     """Sorted by name, so that the order does not depend on how the mixture was written."""
     stages: tuple[tuple[int, Weights], ...]
-    """(samples of the run before it, weights), the first at 0."""
+    """(samples of the run before the stage, weights), the first at 0."""
     stop: str
     seed: int | None
-    """Draws another order for every period; None keeps one order."""
+    """Changes the order from period to period; None keeps one order."""
     has_parts: bool = False
-    """Whether sources are, or were, parts of corpora; the state does not hold where their samples begin."""
+    """Whether sources are, or were, parts of corpora, whose first samples the state does not hold."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -61,12 +61,11 @@ class MixturePlan:
         )
 
     def own_places(self, sources: Ints, numbers: Ints) -> tuple[Ints, Ints]:
-        """Return the sources' own epochs and positions of samples, by sources and numbers in the run."""
-        own_epochs, own_positions = np.divmod(numbers, self.schedule.sizes[sources])
-        return own_epochs, own_positions
+        """Return the epochs and positions of samples in their own sources, by their numbers in the run."""
+        return np.divmod(numbers, self.schedule.sizes[sources])
 
     def to_state(self) -> dict[str, Any]:
-        """Return sources and stages as JSON types, built fresh."""
+        """Return sources and stages as JSON types, built anew."""
         return {
             "stop": self.stop,
             **({"has_parts": True} if self.has_parts else {}),
@@ -78,7 +77,7 @@ class MixturePlan:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], seed: int | None) -> MixturePlan:
-        """Return the plan in a state; raise StateError if it was cut or changed."""
+        """Return the plan in a state; raise StateError if it was truncated or changed."""
         try:
             entries = tuple(PlanEntry(*entry) for entry in state["sources"])
             stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
@@ -94,7 +93,7 @@ class MixturePlan:
         return dict(self.stages)[self.find_stage_start(sample)]
 
     def find_stage_start(self, sample: int) -> int:
-        """Return the start of the stage of a sample of the run."""
+        """Return the start of the stage that holds a sample of the run."""
         return max(start for start, _ in self.stages if start <= sample)
 
     def after(self, saved: MixturePlan, sample: int) -> MixturePlan:

@@ -1,13 +1,12 @@
 """The order of a mixture: the sample at any position of any epoch, by arithmetic; nothing is read.
 
-The samples of a run are numbered over all its epochs. A *stage* is a stretch of them with the same weights. A
-*segment* is a stretch of an epoch in which the same sources are mixed with the same weights: one
-interleaving. It ends where the stage does, where a source leaves, or with the epoch. Epochs inside one stage
-are all alike, so that any epoch is found without going through those before it.
+The samples of a run are numbered over all its epochs. A *stage* is a stretch of samples with the same
+weights. A *segment* is a stretch of an epoch with the same sources and weights: one interleaving. It ends
+with its stage, with its epoch, or where a source leaves. All epochs inside one stage are alike, so any epoch
+is found without simulating the earlier ones.
 
-The samples that a source has given to the run are numbered over stages and epochs: number u of a source with
-N samples is its own position u mod N in its own epoch u div N. Of a source with 10 samples, number 23 is
-position 3 of its epoch 2.
+The samples that a source contributes to the run are numbered over stages and epochs: sample u of a source of
+N samples is position u mod N of the source's epoch u div N. With N = 10, sample 23 is position 3 of epoch 2.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from tdstream.schedule.interleave import Interleaving
 Ints = NDArray[np.int64]
 
 STOPS = ("first", "all", "drop")
-"""An epoch ends with the first source that is used up, or when all are; "drop" lets them leave one by one."""
+"""An epoch ends when the first source is used up, or all are; with "drop", sources leave one by one."""
 
-_KEPT = 4  # interleavings kept ready; others are made again
+_KEPT = 4  # interleavings in memory; others are made again
 
 
 class Stage(NamedTuple):
-    """Weights from a sample of the run on."""
+    """Weights that hold from a sample of the run on."""
 
     start: int
     """Samples of the run before it."""
     weights: Ints
-    """[num_sources], whole numbers; 0 of a source that is not in the mixture."""
+    """[num_sources], whole numbers; 0 for a source that is not in the mixture."""
 
 
 class _Segment(NamedTuple):
     start: int  # its first position
-    until: int  # where it ends if the stage does not end before, so that stages to come change nothing
+    until: int  # where it ends unless its stage ends first: later stages do not change it
     weights: Ints
-    used: Ints  # samples that each source has given to the epoch before
+    used: Ints  # earlier samples of each source in the epoch
 
 
 class _Epoch(NamedTuple):
@@ -61,17 +60,18 @@ class _Run(NamedTuple):
     """Epochs that are alike."""
 
     first: int
-    alike: int | None  # how many; None: all that follow
-    base: int  # samples of the run before the first
-    used: Ints  # samples that each source has given to the run before the first
+    alike: int | None  # their number; None: all later epochs
+    base: int  # samples of the run before them
+    used: Ints  # the same by source
     epoch: _Epoch
 
 
 class Schedule:
-    """A mixture's order, from the samples of its sources and its stages, the first of which begins at 0.
+    """The order of a mixture, from the sizes of its sources and its stages, the first of which begins at 0.
 
-    `stop` is one of STOPS. `max_epochs` is how often an epoch may take a source whole; None means once with
-    "first" and "drop", and no limit with "all". `seed` draws another order for every period; None keeps one.
+    `stop` is one of STOPS. `max_epochs` limits the passes over each source in an epoch; None means one with
+    "first" and "drop", and no limit with "all". `seed` changes the order from period to period; None
+    keeps one order.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Schedule:
         self._interleavings: dict[bytes, Interleaving] = {}
 
     def num_samples(self, epoch: int) -> int:
-        """Return the positions of an epoch."""
+        """Return N, the positions of an epoch."""
         return self._run(epoch).epoch.length
 
     def next_change(self, epoch: int) -> int | None:
@@ -101,10 +101,10 @@ class Schedule:
         return None if run.alike is None else run.first + run.alike
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first to fill an epoch's incomplete last batch.
+        """Return the position from which an epoch's incomplete last batch is filled.
 
-        It is the epoch's beginning; or, where stages took sources out during the epoch, the place where the
-        last one left: from there on, all samples are of sources that are still in the mixture.
+        It is 0; or, if stages removed sources during the epoch, the place where the last one left: all later
+        samples are of sources that are still in the mixture.
         """
         base, last = self.base(epoch), self.base(epoch) + self.num_samples(epoch) - 1
         absent, found = self._weights_at(last) == 0, last
@@ -115,7 +115,7 @@ class Schedule:
         return 0
 
     def base(self, epoch: int) -> int:
-        """Return the samples of the run before an epoch."""
+        """Count the samples of the run before an epoch."""
         run = self._run(epoch)
         return run.base + (epoch - run.first) * run.epoch.length
 
@@ -135,7 +135,7 @@ class Schedule:
         return sources, numbers + self._used_before(run, epoch)[sources]
 
     def _at(self, epoch: int, number: int, segment: _Segment, positions: Ints) -> tuple[Ints, Ints]:
-        """Return `at` of positions in one segment, the numbers in this epoch only."""
+        """Return `at` for positions in one segment, with numbers counted in this epoch only."""
         options = self._key(epoch, number), segment.until - segment.start
         sources, counts = self._interleaving(segment).at(positions - segment.start, *options)
         return sources, counts + segment.used[sources]
@@ -162,7 +162,7 @@ class Schedule:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def _run(self, epoch: int) -> _Run:
-        """Return the run that an epoch is in; runs are worked out when they are needed."""
+        """Return the run that holds an epoch; runs are computed when they are needed."""
         while not self._runs or not _reaches(self._runs[-1], epoch):
             self._runs.append(self._next_run())
         firsts = [run.first for run in self._runs]
@@ -185,7 +185,7 @@ class Schedule:
         )
 
     def _simulated(self, epoch: int, base: int) -> _Epoch:
-        """Go through an epoch from segment to segment."""
+        """Simulate an epoch, segment by segment."""
         used: Ints = np.zeros(len(self.sizes), np.int64)
         position, segments = 0, list[_Segment]()
         while position == 0 or not self._is_over(base + position, used):
@@ -200,11 +200,11 @@ class Schedule:
         return _Epoch(position, used, segments, np.array([segment.start for segment in segments]))
 
     def _left(self, sample: int, used: Ints) -> Ints:
-        """Return the weights at a sample of the run; 0 of sources that are used up."""
+        """Return the weights at a sample of the run, 0 for sources that are used up."""
         return np.where(used < self._limits, self._weights_at(sample), 0)
 
     def _is_over(self, sample: int, used: Ints) -> bool:
-        """Return whether an epoch ends before a sample of the run, by the stage before it or after it."""
+        """Return whether an epoch ends before a sample of the run, by the stage of either neighbour."""
         for at in (sample - 1, sample):
             done = used >= (self.sizes if self.stop == "all" else self._limits)
             present = done[self._weights_at(at) > 0]
@@ -213,7 +213,7 @@ class Schedule:
         return False
 
     def _length(self, segment: _Segment) -> int:
-        """Return the samples until a source leaves or the epoch ends."""
+        """Count the samples until a source leaves or the epoch ends."""
         present, interleaving = segment.weights > 0, self._interleaving(segment)
         ends = [interleaving.first(np.where(present, self._limits - segment.used, 0))]
         lacking = np.where(present, np.maximum(self.sizes - segment.used, 0), 0)
@@ -225,7 +225,7 @@ class Schedule:
         return next(stage.weights for stage in reversed(self.stages) if stage.start <= sample)
 
     def _interleaving(self, segment: _Segment) -> Interleaving:
-        """Return a segment's interleaving; the last few stay ready."""
+        """Return a segment's interleaving, from a cache of the last few."""
         key = segment.weights.tobytes()
         if key not in self._interleavings:
             if len(self._interleavings) >= _KEPT:
@@ -239,10 +239,10 @@ def _reaches(run: _Run, epoch: int) -> bool:
 
 
 Weights = dict[str, float]
-"""By source; sources that are not named are not in the mixture."""
+"""Weight by source; sources without one are not in the mixture."""
 
 _MOST = 2**35  # so that products of sums with a million samples fit into 64 bits
-_SIMPLE = 1000  # a rounded number stands for a fraction with a denominator up to this: 0.333333 for 1/3
+_SIMPLE = 1000  # the largest denominator that a rounded weight may stand for: 0.333333 for 1/3
 
 
 def check_weights(weights: Mapping[str, Any], names: Sequence[str]) -> Weights:
@@ -295,9 +295,9 @@ def find_size_weights(sizes: Mapping[str, int], temperature: float) -> Weights:
 
 
 def whole_weights(weights: Weights, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return weights as whole numbers in the same proportion, their sum below 2^36; 0 of others.
+    """Return the weights of `names` as whole numbers in the same proportion, with a sum below 2^36.
 
-    {"a": 0.333333, "b": 0.666667} of names a, b, c is [1, 2, 0].
+    For names a, b, c, {"a": 0.333333, "b": 0.666667} gives [1, 2, 0].
     """
     fractions = {name: _fraction(weight) for name, weight in weights.items()}
     total = sum(fractions.values())
@@ -315,7 +315,7 @@ def whole_weights(weights: Weights, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _fraction(weight: float) -> Fraction:
-    """Return a weight of six digits as a fraction: a simple one, if it rounds to the same."""
+    """Return a weight of six digits as a fraction: a simple one, if that rounds to the same weight."""
     exact = Fraction(repr(weight))
     simple = exact.limit_denominator(_SIMPLE)
     return simple if abs(simple - exact) <= exact / 500_000 else exact

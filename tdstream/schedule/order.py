@@ -1,17 +1,17 @@
 """Orders of an epoch's samples: order(seed, epoch, position) -> index, a bijection computed on demand.
 
-"feistel", version 1, is a keyed bijection on [0, N) that needs no memory and answers any position at once.
-[0, N) lies in a rectangle of left x right cells, as square as can be (left = ceil(sqrt(N))). A position is
-split into its cell's coordinates; eight rounds add to one coordinate a hash of the other, in turn; a result
-outside [0, N) goes through the rounds again until it is inside ("cycle walking"). The rectangle has fewer
-than sqrt(N) cells too many, so walking is rare.
+"feistel", version 1, is a keyed bijection on [0, N) that needs no memory and computes any position directly.
+[0, N) is laid out in a rectangle of left x right cells that is as square as possible (left = ceil(sqrt(N))).
+A position is split into the coordinates of its cell; eight rounds add a hash of one coordinate to the other,
+in turn; a result outside [0, N) passes through the rounds again until it is inside ("cycle walking"). The
+rectangle has fewer than sqrt(N) spare cells, so walking is rare.
 
-    N = 10: 4 x 3 cells. Position 7 is row 2, column 1; the rounds may move it to row 3, column 2, place 11,
-    which is outside; once more to row 0, column 2: index 2.
+    N = 10: 4 x 3 cells. Position 7 is row 2, column 1. The rounds may move it to row 3, column 2, which is
+    place 11, outside; the next pass may move it to row 0, column 2: index 2.
 
 "block", version 1, is the same arithmetic on two levels, for storage that is slow at random reads: the corpus
-is cut into blocks of K neighbouring samples (the last one has up to 2 K - 1), the blocks are permuted, and
-the samples inside each. A window of W K positions touches at most W + 1 stored blocks.
+is cut into blocks of K neighbouring samples (the last one has up to 2 K - 1); the blocks are permuted, and so
+are the samples inside each. Any W K consecutive positions touch at most W + 1 stored blocks.
 
 References:
     M. Luby, C. Rackoff: How to construct pseudorandom permutations from pseudorandom functions (1988).
@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 Order = Callable[[Ints], Ints]
-"""Positions of one epoch -> indices, both int64 and of any one shape."""
+"""Maps positions of one epoch to indices, both int64 and of the same shape."""
 
 ORDER_VERSIONS = {"feistel": 1, "block": 1, "numpy": 1, "sequential": 1}
-"""A version rises when an order's values change; states name the version they were made with."""
+"""An order's version rises when its values change; states name the version they were made with."""
 MAX_SAMPLES = 2**48
 """The round function reduces 40 bits of hash to a coordinate of at most 24 bits."""
 
@@ -57,10 +57,7 @@ def splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def make_order(name: str, *, num_samples: int, seed: int, epoch: int, block_samples: int = 1024) -> Order:
-    """Return one epoch's order, by its name.
-
-    "feistel" and "block" need no memory; "numpy" holds 8 bytes for each of the N samples.
-    """
+    """Return one epoch's order by name; "numpy" takes 8 bytes per sample, the others no memory."""
     if name == "sequential":
         return _sequential
     if name == "numpy":
@@ -83,7 +80,7 @@ def numpy_order(num_samples: int, seed: int, epoch: int) -> Order:
 
 
 def feistel_order(num_samples: int, seed: int, epoch: int) -> Order:
-    """Return the order "feistel" of this module's docstring; N up to 2^48."""
+    """Return the order "feistel" of the module docstring; N up to 2^48."""
     if not 0 < num_samples <= MAX_SAMPLES:
         raise ValueError(f"the feistel order takes 1 to 2^48 samples, got {num_samples:,}.")
     keys, cells = round_keys("feistel", seed, epoch), Cells.most_square(num_samples)
@@ -95,14 +92,14 @@ def feistel_order(num_samples: int, seed: int, epoch: int) -> Order:
 
 
 def block_order(num_samples: int, seed: int, epoch: int, block_samples: int) -> Order:
-    """Return the order "block" of this module's docstring; K = block_samples, at least 1.
+    """Return the order "block" of the module docstring; K = block_samples, at least 1.
 
-    With N = 23 and K = 4 there are 4 full blocks and one of 7 (samples 16 to 22), which may begin at
-    position 0, 4, 8, 12 or 16.
+    With N = 23 and K = 4, there are 4 full blocks and a longer one of 7 (samples 16 to 22), which may begin
+    at position 0, 4, 8, 12 or 16.
     """
     if not 0 < num_samples <= MAX_SAMPLES or block_samples < 1:
         raise ValueError(f"a block order takes 1 to 2^48 samples in blocks, got {num_samples:,}.")
-    full = max(num_samples // block_samples, 1) - 1  # blocks of exactly K samples; one more has all the rest
+    full = max(num_samples // block_samples, 1) - 1  # blocks of exactly K samples; the longer one follows
     rest = num_samples - full * block_samples
     keys = round_keys("block", seed, epoch)
     blocks = feistel_order(full, seed, epoch) if full else _sequential
@@ -134,13 +131,13 @@ def round_keys(name: str, seed: int, epoch: int) -> NDArray[np.uint64]:
 
 
 def uniform_32(numbers: NDArray[np.uint64], key: np.uint64) -> Ints:
-    """Return a number in [0, 2^32) for each number [n], as good as drawn at random; one key, one drawing."""
+    """Return a pseudorandom number in [0, 2^32) for each number [n]; every key gives another sequence."""
     drawn: Ints = (splitmix64(splitmix64(numbers + np.uint64(1)) ^ key) >> _S32).astype(np.int64)
     return drawn
 
 
 def _in_pieces(order: Order) -> Order:
-    """Apply an order to arrays of any shape, in pieces that fit into the processor's cache."""
+    """Return an order that takes arrays of any shape, in pieces that fit into the processor's cache."""
 
     def whole(positions: Ints) -> Ints:
         flat = positions.ravel()
@@ -166,7 +163,7 @@ class Cells(NamedTuple):
         return cls(np.uint64(size), np.uint64(left), np.uint64(-(-size // left)))
 
     def some(self, places: Ints) -> Cells:
-        """Return those of some places."""
+        """Return the entries of some places."""
         if isinstance(self.size, np.uint64):
             return self
         return Cells(*(np.asarray(part)[places] for part in self))
@@ -175,9 +172,9 @@ class Cells(NamedTuple):
 def walk(
     places: NDArray[np.uint64], cells: Cells, keys: NDArray[np.uint64], salt: NDArray[np.uint64] | None = None
 ) -> NDArray[np.uint64]:
-    """Permute places of [0, size), uint64 [n]: apply the rounds until all are inside.
+    """Permute places in [0, size), uint64 [n]: apply the rounds until all are inside.
 
-    Keys are [8], or [8, n] with a column for each place; a salt [n] selects another permutation for each.
+    Keys are [8], or [8, n] with a column for each place; a salt [n] selects a permutation for each place.
     """
     places = _rounds(places, cells, keys, salt)
     outside = np.flatnonzero(places >= cells.size)
@@ -218,13 +215,13 @@ def _add(
     target -= size * (target >= size)
 
 
-_NEAR = 64  # epochs whose keys are made rather than the numbers sorted, which costs as much
+_NEAR = 64  # epochs: within this range, making all keys costs less than sorting the numbers
 
 
 class JointOrder:
-    """The orders "feistel" of several sources with one seed, for samples of all of them at once.
+    """The "feistel" orders of several sources with one seed, for samples of all of them at once.
 
-    A mixture asks each of its sources for few samples, and small arrays cost numpy far more per entry.
+    A mixture takes few samples from each source at a time, and numpy is slow on small arrays.
     """
 
     def __init__(self, sizes: Sequence[int], seed: int) -> None:
@@ -232,12 +229,12 @@ class JointOrder:
         self._cells = Cells(*np.array([Cells.most_square(size) for size in sizes], np.uint64).T.copy())
 
     def indices(self, sources: Ints, epochs: Ints, positions: Ints) -> Ints:
-        """Return the indices of samples by their source, its own epoch and the position in it, all [n]."""
+        """Return the indices of samples, by their sources and the epochs and positions in those, all [n]."""
         places, cells = positions.astype(np.uint64), self._cells.some(sources)
         return walk(places, cells, self._keys(epochs)).astype(np.int64)
 
     def _keys(self, epochs: Ints) -> NDArray[np.uint64]:
-        """Return the round keys of epochs [n]: [8, n], or [8] where all epochs are one."""
+        """Return the round keys of epochs [n]: [8, n], or [8] if all epochs are equal."""
         first, last = int(epochs.min()), int(epochs.max())
         if first == last:
             return round_keys("feistel", self._seed, first)

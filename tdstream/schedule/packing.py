@@ -1,7 +1,7 @@
-"""Best-fit packing of whole documents into rows, without a step for each document.
+"""Best-fit packing of whole documents into rows, many documents per step.
 
-The longest come first, and those of one length are placed together: into the rows with the least room that
-takes them, or else into new ones. Rows are grouped by their room, so that one step places a slice of arrays.
+The longest documents come first. All documents of one length are placed together, into the rows with the
+least room that is enough, or else into new rows. Rows are grouped by the room left in them.
 
     T = 10, lengths 3 7 5 5 3 2:   7 opens row 0; 5 5 fill row 1; 3 fills row 0; 3 opens row 2, 2 joins it
 
@@ -24,20 +24,20 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows, filled with pieces of a stream of tokens."""
+    """Rows filled with pieces of a token stream."""
 
     starts: Ints
-    """Shape [pieces]: where each piece begins in the stream; row after row, in the stream's order in each."""
+    """Shape [pieces]: where each piece begins in the stream; row by row, ascending in each row."""
     lengths: NDArray[np.int32]
-    """Shape [pieces]: its tokens, up to T; T + 1 where it fills its row and its document continues."""
+    """Shape [pieces]: tokens of each piece, up to T; T + 1 if it fills a row and its document continues."""
     rows: Ints
-    """Shape [num_rows]: pieces of each row, at least 1. Rows are in the order of their first pieces."""
+    """Shape [num_rows]: pieces of each row, at least 1; rows are in the order of their first pieces."""
 
 
 def pack(begins: Ints, lengths: Ints, seq_len: int) -> Packed:
-    """Pack documents into rows of seq_len tokens; longer ones are cut into full rows first.
+    """Pack documents into rows of seq_len tokens, after cutting longer ones into full rows.
 
-    Documents are told by their first tokens' places in the stream, ascending, and their tokens, both [n].
+    Documents begin at places `begins` of the stream, ascending, and have `lengths` tokens, both [n].
     """
     starts, pieces, stays = _pieces(begins, lengths, seq_len)
     rows = np.empty(len(starts), np.int64)
@@ -63,16 +63,16 @@ def best_fit(lengths: Ints, room: int) -> tuple[Ints, int]:
 
 
 class _OpenRows:
-    """Rows grouped by the room that is left in them."""
+    """Rows grouped by the room left in them."""
 
     def __init__(self, room: int) -> None:
         self.count = 0
         self._room = room
         self._rows: dict[int, list[Ints]] = {}
-        self._rooms = 0  # bit r: there are rows with room r
+        self._rooms = 0  # bit r is set if there are rows with room r
 
     def place(self, length: int, count: int) -> list[Ints]:
-        """Return the rows that take `count` pieces of a length, one entry for each piece."""
+        """Place `count` pieces of one length; return the row of each, in several arrays."""
         placed = []
         while count:
             room, rows = self._tightest(length, count)
@@ -89,7 +89,7 @@ class _OpenRows:
         return placed
 
     def _tightest(self, length: int, count: int) -> tuple[int, Ints]:
-        """Return the least room that takes a length, and the rows that have it; or enough new ones."""
+        """Return the least room that is enough for a length and the rows that have it, or new rows."""
         enough = self._rooms >> length
         if enough:
             room = length + (enough & -enough).bit_length() - 1
@@ -107,7 +107,7 @@ class _OpenRows:
 def _pieces(begins: Ints, lengths: Ints, seq_len: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """Cut documents into pieces; return starts, lengths, and whether each ends its document, [pieces].
 
-    With T = 4, documents of 3 and 9 tokens from 0 and 3 are pieces from 0 | 3 7 11 of 3 | 4 4 1 tokens.
+    With T = 4, documents of 3 and 9 tokens at 0 and 3 become pieces of 3 | 4 4 1 tokens at 0 | 3 7 11.
     """
     counts = -(-lengths // seq_len)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # in its document
@@ -117,9 +117,9 @@ def _pieces(begins: Ints, lengths: Ints, seq_len: int) -> tuple[Ints, Ints, NDAr
 
 
 def _in_order_of_first(rows: Ints) -> tuple[Ints, NDArray[np.intp]]:
-    """Number rows by their first pieces; return the pieces' rows in that order, and the pieces' order.
+    """Renumber rows by their first pieces; return the new rows in ascending order, and the pieces' order.
 
-    Pieces of rows 2 0 2 1 are of new rows 0 1 0 2: row numbers 0 0 1 2, in the order of pieces 0 2 1 3.
+    Rows 2 0 2 1 of pieces 0 1 2 3 become 0 1 0 2: rows 0 0 1 2, in the order of pieces 0 2 1 3.
     """
     first = np.empty(rows.max(initial=-1) + 1, np.int64)
     first[rows[::-1]] = np.arange(len(rows))[::-1]  # where a row occurs again, the last assignment stays

@@ -1,7 +1,7 @@
 """The partition of an epoch's positions among ranks and workers: pure arithmetic.
 
-A *stream* is one worker of one rank, or a whole rank without workers. Its items are numbered 0, 1, 2, ...;
-an item is a batch (BatchPartition) or a sample (SamplePartition).
+A *stream* is one worker of one rank, or the whole rank if it has no workers. Its items are batches
+(BatchPartition) or samples (SamplePartition), numbered 0, 1, 2, ...
 
     8 samples, 2 ranks, 2 workers each, batches of 2         the same without batches
 
@@ -12,6 +12,7 @@ an item is a batch (BatchPartition) or a sample (SamplePartition).
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,44 +29,46 @@ class EpochLengths(Protocol):
         """Return N, the positions of an epoch."""
 
     def next_change(self, epoch: int) -> int | None:
-        """Return the first epoch after this one whose length may differ; None if none has."""
+        """Return the first epoch after this one whose length may differ; None if there is none."""
 
     def fills_from(self, epoch: int) -> int:
-        """Return the position whose sample is the first to fill an epoch's incomplete last batch."""
+        """Return the position from which an epoch's incomplete last batch is filled."""
+
+
+class EqualEpochs:
+    """The epoch lengths of an object whose epochs all have len(self) samples."""
+
+    def num_samples(self: Sized, epoch: int) -> int:  # noqa: ARG002
+        """Return len(self)."""
+        return len(self)
+
+    def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
+        """Return None: all epochs have one length."""
+        return None
+
+    def fills_from(self, epoch: int) -> int:  # noqa: ARG002
+        """Return 0: an epoch's last batch is filled from its beginning."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
-class SameLength:
+class SameLength(EqualEpochs):
     """Epochs of one length."""
 
     samples: int
 
-    def num_samples(self, epoch: int) -> int:  # noqa: ARG002
-        """Return the samples of every epoch."""
+    def __len__(self) -> int:
         return self.samples
-
-    def next_change(self, epoch: int) -> int | None:  # noqa: ARG002
-        """Return None."""
-        return None
-
-    def fills_from(self, epoch: int) -> int:  # noqa: ARG002
-        """Return 0, the epoch's own beginning."""
-        return 0
-
-
-def as_lengths(num_samples: int | EpochLengths) -> EpochLengths:
-    """Return lengths as they are, and a number as the length of every epoch."""
-    return SameLength(num_samples) if isinstance(num_samples, int) else num_samples
 
 
 def global_batches(samples: int, global_batch: int, *, wrap: bool) -> int:
-    """Count the global batches of some samples: whole ones, and with wrap one for the rest."""
+    """Count the global batches of some samples; with wrap, an incomplete one counts."""
     samples = max(samples, 0)
     return -(-samples // global_batch) if wrap else samples // global_batch
 
 
 def folded(positions: NDArray[np.int64], samples: int, fills_from: int) -> NDArray[np.int64]:
-    """Return positions, of any shape, with those after the epoch's end folded back into it.
+    """Return positions of any shape, with those after the epoch's end folded back into it.
 
     With 10 samples and fills_from = 7, positions 9 10 11 12 13 become 9 7 8 9 7.
     """
@@ -76,10 +79,10 @@ def folded(positions: NDArray[np.int64], samples: int, fills_from: int) -> NDArr
 def advance(
     lengths: EpochLengths, place: tuple[int, int], steps: int, global_batch: int, *, wrap: bool
 ) -> tuple[int, int]:
-    """Return the (epoch, position) that comes a number of global batches after a place.
+    """Return the (epoch, position) that is `steps` global batches after a place.
 
-    The end of an epoch is the beginning of the next one; where no later epoch has a batch, the result is the
-    end of the last epoch that has one.
+    The end of an epoch is the start of the next one; if no later epoch has a batch, the result is the end of
+    the last epoch that has one.
     """
     epoch, position = place
     here = global_batches(lengths.num_samples(epoch) - position, global_batch, wrap=wrap)
@@ -101,7 +104,7 @@ def advance(
 
 
 def batches_before(lengths: EpochLengths, epoch: int, global_batch: int, *, wrap: bool) -> int:
-    """Return the global batches of all epochs before one."""
+    """Count the global batches of all epochs before one."""
     total, first = 0, 0
     while first < epoch:
         change = lengths.next_change(first)
@@ -115,8 +118,8 @@ def batches_before(lengths: EpochLengths, epoch: int, global_batch: int, *, wrap
 class BatchPartition:
     """Whole batches: global batch t is the G = batch_size * dp_world_size positions from start + t G.
 
-    Rank r takes batch_size of them from r * batch_size; worker w of W builds batches w, w + W, ... of its
-    rank, since a loader asks its workers in turn. So the samples of a global batch depend on G alone.
+    Rank r takes batch_size of them, from the (r * batch_size)-th on. Worker w of W builds its rank's batches
+    w, w + W, ..., since a loader takes its workers in turn. So a global batch depends on G alone.
     """
 
     num_samples: int
@@ -130,7 +133,7 @@ class BatchPartition:
     wrap: bool = False
     """Whether the last incomplete global batch is filled instead of left out."""
     fills_from: int = 0
-    """The position whose sample is the first to fill it."""
+    """The position from which it is filled."""
 
     @property
     def global_batch(self) -> int:
@@ -140,8 +143,7 @@ class BatchPartition:
     @property
     def items_per_rank(self) -> int:
         """Batches of each rank from start to the epoch's end; the same on all ranks."""
-        left = max(self.num_samples - self.start, 0)
-        return -(-left // self.global_batch) if self.wrap else left // self.global_batch
+        return global_batches(self.num_samples - self.start, self.global_batch, wrap=self.wrap)
 
     @property
     def num_items(self) -> int:
@@ -165,8 +167,8 @@ class BatchPartition:
 class SamplePartition:
     """Single samples: stream s = rank * W + worker of S = dp_world_size * W takes start + s, + S, + 2 S, ...
 
-    This is the reference loader's rule. With even=True and several ranks, the last incomplete round of S is
-    left out (unless it is the only one), so that all ranks have the same number of samples.
+    This is the reference loader's rule. With even=True and several ranks, an incomplete last round of S is
+    dropped (unless it is the only one), so that all ranks have the same number of samples.
     """
 
     num_samples: int
@@ -182,18 +184,14 @@ class SamplePartition:
         """Streams of all ranks together, S."""
         return self.topology.dp_world_size * self.worker.count
 
-    @property
-    def _dealt(self) -> int:
-        """Samples of all streams together."""
-        left = max(self.num_samples - self.start, 0)
-        several = self.even and self.topology.dp_world_size > 1 and left >= self.num_streams
-        return left - left % self.num_streams if several else left
-
     def _stream(self, worker_id: int) -> int:
         return self.topology.dp_rank * self.worker.count + worker_id
 
     def _items(self, worker_id: int) -> int:
-        return max(-(-(self._dealt - self._stream(worker_id)) // self.num_streams), 0)
+        left = max(self.num_samples - self.start, 0)  # samples of all streams together
+        if self.even and self.topology.dp_world_size > 1 and left >= self.num_streams:
+            left -= left % self.num_streams
+        return max(-(-(left - self._stream(worker_id)) // self.num_streams), 0)
 
     @property
     def num_items(self) -> int:
@@ -203,7 +201,7 @@ class SamplePartition:
     @property
     def ends_epoch(self) -> bool:
         """Whether this stream has its rank's last sample; with no sample at all, stream 0 does."""
-        most = self._items(0)  # the first streams of a rank have the most samples, the others one less
+        most = self._items(0)  # the first streams of a rank have the most samples, the others one fewer
         last = [worker_id for worker_id in range(self.worker.count) if self._items(worker_id) == most]
         return self.worker.id == (last[-1] if most else 0)
 

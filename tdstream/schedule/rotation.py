@@ -1,10 +1,10 @@
 """A rotation that chooses R of several parts in each turn, so that each part has its exact share of turns.
 
-Parts, in units of 1 / M, lie end to end on a line of length R M. In turn i the R points r M + theta(i) choose
-one part each, where theta(i) = i step mod M runs through all of 0 .. M - 1 in M turns. So a part of p units
-is chosen in p of M turns.
+Parts, in units of 1 / M, lie end to end on a line of length R M. In turn i, the R points r M + theta(i)
+choose one part each, where theta(i) = i step mod M takes every value 0 .. M - 1 in M turns. So a part of p
+units is chosen in p of M turns.
 
-    M = 4, parts 2, 1, 1 on the line as 0 0 2 1 (R = 1), step 1: theta is 0 1 2 3, turns choose 0 0 2 1
+    M = 4, parts of 2, 1, 1 units on the line as 0 0 2 1 (R = 1), step 1: turns 0 1 2 3 choose parts 0 0 2 1
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-_GOLDEN = 0.3819660112501051  # steps of this share of M are spread evenly, however many there are
-_FEW = 64  # sources: up to so many, turns are computed one by one
-_MANY = 256  # parts: from so many on, they lie on the line in the order given
+_GOLDEN = 0.3819660112501051  # any number of steps of this fraction of M is spread evenly
+_FEW = 64  # sources: for more, the points of all turns are sorted instead
+_MANY = 256  # parts: more than these are not rearranged
 
 
 class Rotation:
@@ -46,14 +46,14 @@ class Rotation:
         return holders
 
     def chosen(self, turns: Ints, sources: Ints) -> tuple[NDArray[np.bool_], Ints]:
-        """Return whether sources are chosen in turns, and the points that choose them (0 where none does)."""
+        """Return whether sources are chosen in turns, and the points that choose them (else 0)."""
         starts = self._starts[sources]
         offsets = (self._theta(turns) - starts) % self._modulus
         chosen = offsets < self._parts[sources]
         return chosen, np.where(chosen, (starts + offsets) // self._modulus, 0)
 
     def chosen_before(self, turns: Ints, sources: Ints) -> Ints:
-        """Count the turns before these, which are below M, that choose sources; shapes broadcast."""
+        """Count the turns before `turns` (each below M) that choose sources; shapes broadcast."""
         if np.ndim(turns) == 0 and np.size(sources) > _FEW:
             return self._counted_before(int(turns), sources)
         turns, shifted, lower = np.broadcast_arrays(turns, *self._bounds(sources))
@@ -63,7 +63,7 @@ class Rotation:
         return upper
 
     def _counted_before(self, turn: int, sources: Ints) -> Ints:
-        """Return `chosen_before` of one turn for many sources, by sorting the turns' points."""
+        """Return `chosen_before` for one turn and many sources, by sorting the points of all turns."""
         theta = np.sort(np.arange(turn) * self._step % self._modulus)
         begins = self._starts[sources] % self._modulus
         ends = begins + self._parts[sources]
@@ -73,7 +73,7 @@ class Rotation:
         return count
 
     def _bounds(self, sources: Any) -> tuple[Any, Any]:
-        # The number of y = step j - start with y mod M < part: the sum of floor(y/M) - floor((y - part)/M).
+        # y mod M < part is floor(y/M) - floor((y - part)/M), 0 or 1; to be summed over y = step j - start.
         shifted = -self._starts[sources] % self._modulus
         return shifted, shifted - self._parts[sources] + self._modulus
 
@@ -96,10 +96,10 @@ def _arranged(parts: Ints, modulus: int) -> Ints:
 
 
 def _step(modulus: int, largest_across: int) -> int:
-    """Return a step without a common factor with M, near the golden ratio, and small enough.
+    """Return a step that is coprime to M, near the golden ratio, and small enough.
 
-    A source whose part p crosses a border is one place off where the step is more than M - p. Steps below
-    M / 16 do not avoid that: a slow rotation is uneven over many periods.
+    A source whose part p crosses a multiple of M is one place off if the step is more than M - p. Steps below
+    M / 16 are not used to avoid that: such a slow rotation is uneven over many periods.
     """
     most = max(modulus - largest_across, modulus // 16, 1)
     wanted = min(round(modulus * _GOLDEN), most)
@@ -108,10 +108,10 @@ def _step(modulus: int, largest_across: int) -> int:
 
 
 def _floor_sum(counts: Any, modulus: int, factor: int, offsets: Any, any_left: Callable[[Any], Any]) -> Any:
-    """Return the sum over j < count of floor((factor j + offset) / modulus), like Euclid's algorithm.
+    """Return the sum over j < count of floor((factor j + offset) / modulus), by Euclid's algorithm.
 
-    Counts and offsets are numbers or arrays; `any_left` tells whether any count is not 0. For count 4,
-    modulus 5, factor 3, offset 1: floors of 1/5 4/5 7/5 10/5, which are 0 0 1 2, sum 3.
+    Counts and offsets are numbers or arrays; `any_left` returns whether any count is not 0. For count 4,
+    modulus 5, factor 3 and offset 1, the floors of 1/5 4/5 7/5 10/5 are 0 0 1 2: the sum is 3.
     """
     total = 0
     while True:

@@ -1,9 +1,9 @@
-"""Where a run stands, in batches handed to the trainer: pure arithmetic, the same on every rank.
+"""The place of a run, in batches handed to the trainer: pure arithmetic, the same on every rank.
 
-The steps of a run are numbered 0, 1, 2, ... over all its epochs and restarts. A *span* is a stretch of steps
-without a surprise: from its first step on, global batches of G samples, from a position of an epoch into the
-epochs after it. A new span begins only where the run leaves the last one: another G, another epoch chosen,
-batches skipped. So a few numbers tell which samples any past or future step has.
+The steps of a run are numbered 0, 1, 2, ... over all its epochs and restarts. A *span* is a regular stretch
+of steps: global batches of G samples, from a position of an epoch into the following epochs. A new span
+begins only where G changes, another epoch is chosen, or batches are skipped. So a few numbers determine the
+samples of any past or future step.
 
     10 samples, G = 4, two batches per epoch; after step 2 the run resumes with G = 2
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tdstream.schedule.partition import EpochLengths, advance, as_lengths, global_batches
+from tdstream.schedule.partition import EpochLengths, SameLength, advance, global_batches
 
 _MAX_SPANS = 24  # kept in a state; steps of older spans can no longer be located
 
 
 class RunSpan(NamedTuple):
-    """From a step on: global batches from a position of an epoch."""
+    """The steps from `step` on: global batches from a position of an epoch."""
 
     step: int
     epoch: int
@@ -35,19 +35,16 @@ class RunSpan(NamedTuple):
 
 
 class RunCursor:
-    """The steps of a run: what has been handed out, and where the next pass begins.
+    """The steps of a run: the batches handed out, and where the next pass begins.
 
-    Args:
-        num_samples: N, positions of an epoch; or the lengths of all epochs.
-        global_batch: G, samples of a step over all ranks.
-        wrap: Whether an epoch's last incomplete global batch is filled rather than dropped.
-        batch_size: B, samples of a step on one rank; kept to tell later which rank had which rows.
+    `num_samples` is N, or the lengths of all epochs; `global_batch` is G. With `wrap`, an epoch's incomplete
+    last global batch is filled, not dropped. `batch_size`, B, tells later which rank had which rows.
     """
 
     def __init__(
         self, *, num_samples: int | EpochLengths, global_batch: int, wrap: bool, batch_size: int = 0
     ) -> None:
-        self.lengths = as_lengths(num_samples)
+        self.lengths = SameLength(num_samples) if isinstance(num_samples, int) else num_samples
         self.global_batch, self.wrap = global_batch, wrap
         self.batch_size = batch_size
         self.step = 0
@@ -56,7 +53,8 @@ class RunCursor:
         self.spans = [RunSpan(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
         self._served_by = global_batch  # the G that led here: the tail that it dropped stays dropped
-        self._resumes = False
+        self.resumes = False
+        """Whether the next pass continues from this place instead of beginning an epoch."""
         self._running = False  # whether a pass has begun and has not ended
         self._skipped_from: int | None = None  # the epoch from which batches were skipped into this one
         self._empty = False  # whether the running pass is the rest of an epoch that was skipped
@@ -64,18 +62,18 @@ class RunCursor:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The epoch, and the position in it up to which samples were handed out or skipped."""
+        """(epoch, position): samples before this position were handed out or skipped."""
         chosen = self._chosen is not None and not (self._running and not self.complete)
         return self._next_place() if chosen else self._place
 
     @property
     def served_epoch(self) -> int:
-        """The epoch of the running or last pass, whatever was chosen for the next one."""
+        """The epoch of the running or last pass, even if another is chosen for the next one."""
         return self._place[0]
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of this epoch is left, by the geometry that led here or by the present one."""
+        """Whether this epoch has nothing left, with the G that led here or with the present one."""
         return 0 in (self.left_at(self._place, self._served_by), self.left_at(self._place, self.global_batch))
 
     @property
@@ -85,13 +83,13 @@ class RunCursor:
 
     @property
     def has_no_batches(self) -> bool:
-        """Whether this is the start of an epoch without a batch, and no later epoch has one."""
+        """Whether this is the start of an epoch, and neither it nor a later one has a batch."""
         ahead = advance(self.lengths, self._place, 0, self.global_batch, wrap=self.wrap)
         return self._place[1] == 0 and self.left == 0 and ahead == self._place
 
     @property
     def num_batches(self) -> int:
-        """Global batches of this epoch, those handed out or skipped included; at its end, of the next one."""
+        """Global batches of this epoch, handed out or skipped ones included; at its end, of the next one."""
         following = (self._next_place()[0], 0)
         return self.left_at(following, self.global_batch) if self._begins else self.batches_done + self.left
 
@@ -100,19 +98,14 @@ class RunCursor:
         """Global batches of `num_batches` already handed out or skipped; 0 before a new epoch."""
         return 0 if self._begins or self._place[1] == 0 else self.batches_done
 
-    @property
-    def resumes(self) -> bool:
-        """Whether the next pass continues from this place rather than beginning an epoch."""
-        return self._resumes
-
     def choose(self, epoch: int) -> None:
-        """Choose the epoch of the next pass; a pass that resumes in this very epoch keeps its place."""
+        """Choose the epoch of the next pass; a pass that resumes in that epoch keeps its place."""
         self._chosen = epoch
 
     def fail(self) -> None:
         """End the running pass; the next one resumes at this place."""
         self.finish()
-        self._resumes = self.failed = True
+        self.resumes = self.failed = True
 
     def finish(self) -> None:
         """End the running pass."""
@@ -129,7 +122,7 @@ class RunCursor:
 
     def reopen(self) -> tuple[int, int]:
         """Continue the running pass after skipped batches; a chosen epoch is for the next pass."""
-        self._resumes, self._running = False, True
+        self.resumes, self._running = False, True
         return self._place
 
     def count_batch(self) -> None:
@@ -139,7 +132,7 @@ class RunCursor:
         self._place = (self._place[0], self._place[1] + self.global_batch)
 
     def skip(self, count: int) -> None:
-        """Skip the next global batches, past the end of the epoch if there are many."""
+        """Skip the next global batches, into later epochs if there are many."""
         if count == 0:
             return
         start, since = self._skip_from()
@@ -154,24 +147,20 @@ class RunCursor:
         self._running = self._running and target[0] == self._place[0]
         self._skipped_from = since[0] if since[0] < target[0] else None
         self._move_to(target)
-        self._resumes = True
+        self.resumes = True
 
     def locate(self, step: int) -> RunSpan:
-        """Return the place of any past or future step, as a span that begins there.
-
-        Raises:
-            LookupError: If the step is before the oldest span.
-        """
+        """Return the place of any step, as a span that begins there; LookupError before the oldest span."""
         spans = [span for span in self._spans_ahead() if span.step <= step]
         if not spans:
             raise LookupError(f"step {step:,} is before step {self.spans[0].step:,}, the oldest known.")
         return self._along(spans[-1], step)
 
     def restore(self, place: tuple[int, int], step: int, batches_done: int, spans: Sequence[RunSpan]) -> None:
-        """Take over a saved place (epoch, position), from which the next pass resumes."""
+        """Adopt a saved place (epoch, position), from which the next pass resumes."""
         self.step, self.batches_done, self.spans = step, batches_done, list(spans)
         self._place, self._served_by = place, self.spans[-1].global_batch
-        self._resumes, self._skipped_from, self._chosen = True, None, None
+        self.resumes, self._skipped_from, self._chosen = True, None, None
 
     def history(self) -> list[list[int]]:
         """Return the newest spans as lists, for a state."""
@@ -179,7 +168,7 @@ class RunCursor:
 
     def _skip_from(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the place of the next batch, and one in the first epoch that a skip from there leaves."""
-        since = (self._skipped_from, 0) if self._resumes and self._skipped_from is not None else self._place
+        since = (self._skipped_from, 0) if self.resumes and self._skipped_from is not None else self._place
         if self._chosen is not None and not (self._running and not self.complete):
             start, kept = self._next_place(), self._was_skipped(self._chosen)
             self._chosen = None
@@ -192,7 +181,7 @@ class RunCursor:
             self.batches_done = 0
         if not (place == self._place and self.complete):  # no step serves the empty rest of an epoch
             self._move_to(place)
-        self._resumes, self._skipped_from = False, None
+        self.resumes, self._skipped_from = False, None
 
     @property
     def _begins(self) -> bool:
@@ -202,20 +191,20 @@ class RunCursor:
     def _was_skipped(self, epoch: int) -> bool:
         """Whether the rest of an epoch was skipped on the way to this place."""
         return (
-            self._resumes and self._skipped_from is not None and self._skipped_from <= epoch < self._place[0]
+            self.resumes and self._skipped_from is not None and self._skipped_from <= epoch < self._place[0]
         )
 
     def _next_place(self) -> tuple[int, int]:
         """Return where the next pass begins."""
         if self._chosen is not None:
-            kept = (self._resumes and self._chosen == self._place[0]) or self._was_skipped(self._chosen)
+            kept = (self.resumes and self._chosen == self._place[0]) or self._was_skipped(self._chosen)
             return self._place if kept else (self._chosen, 0)
         if self.complete:
             return self._place[0] + 1, 0
-        return self._place if self._resumes else (self._place[0], 0)
+        return self._place if self.resumes else (self._place[0], 0)
 
     def _move_to(self, place: tuple[int, int]) -> None:
-        """Move to a place; a span begins there unless the last one leads there anyway."""
+        """Move to a place; a span begins there unless the last one leads there."""
         self._place, self._served_by = place, self.global_batch
         span = self._span(self.step, place)
         if self._along(self.spans[-1], self.step) != span:
@@ -234,12 +223,12 @@ class RunCursor:
         return RunSpan(step, *place, self.global_batch, self.batch_size)
 
     def _along(self, span: RunSpan, step: int) -> RunSpan:
-        """Return the place of a step of a span, as a span that begins there."""
+        """Return the rest of a span from one of its steps on."""
         start, steps = (span.epoch, span.position), step - span.step
         place = advance(self.lengths, start, steps, span.global_batch, wrap=self.wrap)
         return span._replace(step=step, epoch=place[0], position=place[1])
 
     def left_at(self, place: tuple[int, int], global_batch: int) -> int:
-        """Return the global batches from a place to the end of its epoch."""
+        """Count the global batches from a place to the end of its epoch."""
         samples = self.lengths.num_samples(place[0]) - place[1]
         return global_batches(samples, global_batch, wrap=self.wrap)

@@ -30,7 +30,7 @@ class SampleSpec:
         for name, least in (("seq_len", 1), ("stride", 1), ("min_tail_len", 0)):
             value = getattr(self, name)
             if value is not None or name == "seq_len":
-                object.__setattr__(self, name, check_int(name, value, at_least=least))  # frozen from now on
+                object.__setattr__(self, name, check_int(name, value, at_least=least))  # the class is frozen
         check_bool("documents", self.documents)
         if self.cut not in CUTS:
             raise ConfigError(f'cut must be "stream", "document" or "pack", got {self.cut!r}.')
@@ -41,5 +41,5 @@ class SampleSpec:
 
     @property
     def marks_ends(self) -> bool:
-        """Whether rows tell where documents end."""
+        """Whether rows mark the ends of documents."""
         return self.documents or self.cut == "pack"

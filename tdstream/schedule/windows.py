@@ -1,13 +1,13 @@
 """The windows of one document: full ones every `stride` tokens, and a padded one for the rest.
 
-A document of n tokens, its end-of-text token included, gives
+A document of n tokens, including its end-of-text token, has
 
-- nothing, if it has fewer than max(min_tail, 1) tokens before the end-of-text token;
+- no window, if it has fewer than max(min_tail, 1) tokens before the end-of-text token;
 - one padded window, if n < seq_len;
 - else full windows of seq_len tokens at 0, stride, 2 * stride, ...; the rest after the last full window is
-  a padded window if it has at least max(min_tail, 1) tokens, and is left out if it has fewer.
+  a padded window if it has at least max(min_tail, 1) tokens, and is dropped if it has fewer.
 
-    seq_len = stride = 4, min_tail = 2:   9 tokens: windows 0-3, 4-7; token 8 is left out
+    seq_len = stride = 4, min_tail = 2:   9 tokens: windows 0-3, 4-7; token 8 is dropped
                                          10 tokens: windows 0-3, 4-7, 8-9 (padded)
 """
 
@@ -26,13 +26,13 @@ class Windows:
     """Some windows, one entry each."""
 
     starts: NDArray[np.int64]
-    """Shape [n]: the first token's place in the document."""
+    """Shape [n]: the place of the first token in the document."""
     lengths: NDArray[np.int32]
-    """Shape [n]: tokens of the window; seq_len + 1, with the last label, where another window follows."""
+    """Shape [n]: tokens of the window; seq_len + 1, with the last label, if another window follows."""
     overlaps: NDArray[np.int32]
-    """Shape [n]: how many of its first labels the window before has already."""
+    """Shape [n]: how many of its first labels the previous window also has."""
     stops: NDArray[np.bool_]
-    """Shape [n]: whether it is its document's last."""
+    """Shape [n]: whether it is the last of its document."""
 
     def part(self, first: int, last: int) -> Windows:
         """Return windows first .. last - 1."""
@@ -49,7 +49,7 @@ class DocumentCut:
     stride: int
     """Tokens from one full window's start to the next one's, 1 to seq_len."""
     min_tail: int
-    """The fewest tokens that make a short document, or the rest of a long one, worth a window."""
+    """The fewest tokens of a short document, or of the rest of a long one, that get a window."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.stride <= self.seq_len:
@@ -66,7 +66,7 @@ class DocumentCut:
         return cls(seq_len, seq_len if stride is None else stride, min_tail)
 
     def is_kept(self, text_tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether documents give any window, by their tokens without the end-of-text token, [n]."""
+        """Return whether documents have a window, by their tokens without the end-of-text token, [n]."""
         return np.asarray(text_tokens) >= max(self.min_tail, 1)
 
     def count(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -77,13 +77,13 @@ class DocumentCut:
         return full + (rest >= np.where(full > 0, max(self.min_tail, 1), 1))
 
     def count_tokens(self, num_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count the tokens that the windows of kept documents hold, [n]; the others are left out."""
+        """Count the tokens that the windows of kept documents cover, [n]."""
         num_tokens = np.asarray(num_tokens, np.int64)
         full = self._full(num_tokens)
         return np.where(self.count(num_tokens) > full, num_tokens, self._covered(full))
 
     def windows(self, num_tokens: NDArray[np.int64], numbers: NDArray[np.int64]) -> Windows:
-        """Return windows by their documents' tokens, end-of-text included, and their numbers in them, [n]."""
+        """Return windows, by the tokens of their documents and their numbers in these, both [n]."""
         num_tokens, numbers = np.asarray(num_tokens, np.int64), np.asarray(numbers, np.int64)
         full, last = self._full(num_tokens), self.count(num_tokens) - 1
         is_full = numbers < full
@@ -103,5 +103,5 @@ class DocumentCut:
 
 
 def count_samples(num_tokens: int, seq_len: int, stride: int | None = None) -> int:
-    """Count the samples of seq_len + 1 tokens in a stream, one at each multiple of the stride."""
+    """Count the samples of seq_len + 1 tokens in a stream, one at every multiple of the stride."""
     return 0 if num_tokens <= seq_len else (num_tokens - seq_len - 1) // (stride or seq_len + 1) + 1

@@ -40,9 +40,9 @@ def scans(monkeypatch):
     """Return a list of the shards that are scanned from now on."""
     found, scan_shard = [], eos_scan._scan_shard
 
-    def noted(scan, file, *rest):
-        found.append(file)
-        scan_shard(scan, file, *rest)
+    def noted(shard, *rest):
+        found.append(shard.name)
+        scan_shard(shard, *rest)
 
     monkeypatch.setattr(eos_scan, "_scan_shard", noted)
     return found
@@ -131,9 +131,9 @@ def test_a_scan_that_ends_early_leaves_nothing_torn(corpus, monkeypatch):
 def _scan_and_tell(directory, scanned, found):
     scan_shard = eos_scan._scan_shard
 
-    def noted(scan, file, *rest):
-        scanned.put(file)
-        scan_shard(scan, file, *rest)
+    def noted(shard, *rest):
+        scanned.put(shard.name)
+        scan_shard(shard, *rest)
 
     eos_scan._scan_shard = noted
     found.put(ends_of(directory))
