@@ -304,7 +304,5 @@ def _join_ends(parts: Sequence[RowEnds], order: Ints) -> RowEnds:
     )
     begins = np.cumsum(counts) - counts
     chosen = counts[order]
-    shifts = begins[order] - (
-        np.cumsum(chosen) - chosen
-    )  # from a row's ends in the result to those in a part
-    return RowEnds(chosen, places[np.repeat(shifts, chosen) + np.arange(len(places))])
+    new_begins = np.cumsum(chosen) - chosen
+    return RowEnds(chosen, places[np.repeat(begins[order] - new_begins, chosen) + np.arange(len(places))])
