@@ -1,4 +1,4 @@
-"""Arguments, flags from dataclasses, tokenizer loading and progress bar, shared by several commands."""
+"""Parts shared by several commands: arguments, flags from dataclasses, tokenizer loading, progress bar."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tdstream.core.errors import TokenizerError
 from tdstream.corpus.meta import DTYPES, META_FILE
-from tdstream.verification.lenient_meta import read_lenient_meta
+from tdstream.verification.inventory import read_lenient_meta
 from tdstream.verification.verify_report import Findings
 
 
 def whole_number(text: str) -> int:
-    """Return the integer that a text stands for: 100000000, 100_000_000 and 1e8 are the same."""
+    """Parse an integer: 100000000, 100_000_000 and 1e8 are equal."""
     problem = argparse.ArgumentTypeError(f"expected a whole number such as 1000 or 1e8, got {text!r}")
     try:
         number = Decimal(text)
@@ -30,7 +30,7 @@ def whole_number(text: str) -> int:
 
 
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the corpus directory, and flags for what its meta.json may lack."""
+    """Add the corpus directory, and flags that replace a missing or incomplete meta.json."""
     parser.add_argument("directory", type=Path, help="the corpus directory")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--tokenizer", help="tokenizer to decode with (default: the one in meta.json)")
@@ -40,16 +40,18 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedTokenizer:
-    """A tokenizer, or the reason why there is none."""
+    """A tokenizer, or the reason why none is loaded."""
 
     tokenizer: Any = None
     fingerprint: str = ""
-    reason: str = "it was not asked for"
+    reason: str = "it was not requested"
 
 
 def load_corpus_tokenizer(arguments: argparse.Namespace) -> LoadedTokenizer:
-    """Load the tokenizer that was named, or if possible the one that meta.json names."""
-    name = arguments.tokenizer or _name_in_meta(arguments.directory / META_FILE)
+    """Load the tokenizer given by --tokenizer or else, if possible, the one named in meta.json."""
+    path = arguments.directory / META_FILE
+    meta = read_lenient_meta(path, Findings()) if path.is_file() else None
+    name = arguments.tokenizer or (meta.tokenizer_name_or_path if meta else "")
     if not name:
         return LoadedTokenizer(reason="no tokenizer is known; name one with --tokenizer")
     from tdstream.text.tokenizer import fingerprint, load_tokenizer  # noqa: PLC0415 - takes seconds
@@ -59,17 +61,12 @@ def load_corpus_tokenizer(arguments: argparse.Namespace) -> LoadedTokenizer:
     except TokenizerError as error:
         if arguments.tokenizer:
             raise
-        return LoadedTokenizer(reason=f"{error} Name another place of it with --tokenizer.")
+        return LoadedTokenizer(reason=f"{error} Pass another name or path with --tokenizer.")
     return LoadedTokenizer(tokenizer=tokenizer, fingerprint=fingerprint(tokenizer))
 
 
-def _name_in_meta(path: Path) -> str:
-    meta = read_lenient_meta(path, Findings()) if path.is_file() else None
-    return meta.tokenizer_name_or_path if meta else ""
-
-
 def reading_bar(total: int, hidden: bool = False) -> Any:
-    """Return a progress bar of `total` bytes on stderr, shown on a terminal only."""
+    """Return a progress bar over `total` bytes, shown only if stderr is a terminal."""
     from tqdm import tqdm  # noqa: PLC0415
 
     off = hidden or not sys.stderr.isatty()
@@ -77,7 +74,7 @@ def reading_bar(total: int, hidden: bool = False) -> Any:
 
 
 def add_options(parser: argparse.ArgumentParser, group: type) -> None:
-    """Add a flag for each field of a dataclass that was made by `core.options.option`."""
+    """Add a flag for each field of a dataclass that `core.options.option` made."""
     kinds = get_type_hints(group)
     for field in fields(group):
         if "help" in field.metadata:
@@ -85,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser, group: type) -> None:
 
 
 def read_options(arguments: argparse.Namespace, *groups: type) -> dict[str, Any]:
-    """Return the values of the flags that `add_options` has added for these dataclasses."""
+    """Return the values of the flags that `add_options` added for these dataclasses."""
     names = [field.name for group in groups for field in fields(group) if "help" in field.metadata]
     values = {name: getattr(arguments, name) for name in names}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -103,14 +100,9 @@ def _add_option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -
     elif get_origin(kind) is tuple:
         parser.add_argument(flag, nargs="+", default=[], **settings)
     else:
-        parser.add_argument(flag, type=_READ[_without_none(kind)], default=field.default, **settings)
+        if get_origin(kind) in (Union, types.UnionType):  # int | None -> int
+            kind = next(part for part in get_args(kind) if part is not type(None))
+        parser.add_argument(flag, type=_PARSERS[kind], default=field.default, **settings)
 
 
-def _without_none(kind: Any) -> Any:
-    """Return int for int | None."""
-    if get_origin(kind) in (Union, types.UnionType):
-        return next(part for part in get_args(kind) if part is not type(None))
-    return kind
-
-
-_READ: dict[Any, Callable[[str], Any]] = {str: str, int: whole_number, float: float, Path: Path}
+_PARSERS: dict[Any, Callable[[str], Any]] = {str: str, int: whole_number, float: float, Path: Path}

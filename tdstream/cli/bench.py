@@ -1,8 +1,9 @@
-"""The command ``tdstream bench``: how fast a corpus is read on this machine."""
+"""The command ``tdstream bench``."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -25,22 +26,21 @@ _COLUMNS = ("workers", "warm tok/s", "cold tok/s", "start-up", "resume")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchOptions:
-    """What to measure."""
+    """Options of a measurement."""
 
     source: Path
     """The corpus directory."""
     seq_len: int = option(2048, "tokens per sample")
     batch_size: int = option(8, "samples per batch")
     workers: tuple[int, ...] = (0, 1, 2, 4)
-    """Numbers of worker processes to try."""
+    """Numbers of workers to try."""
     seconds: float = option(3.0, "duration of each measurement")
     shuffle: bool = True
-    """Whether samples are read in a shuffled order."""
+    """Whether to read samples in shuffled order."""
     cold: bool = option(False, "also measure reads from the disk; drops the corpus from the page cache")
     dtype: str | None = option(None, "uint16 or uint32, if the corpus has no meta.json")
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values that cannot be measured."""
         if not 0 < self.seconds < float("inf"):
             raise ConfigError(f"seconds must be more than 0, got {self.seconds}.")
         if not self.workers or min(self.workers) < 0:
@@ -51,21 +51,21 @@ class BenchOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchResult:
-    """The figures of one number of workers."""
+    """Measurements with one number of workers."""
 
     workers: int
     start_up_s: float
     """From construction to the first batch."""
     resume_s: float
-    """From construction to the first batch after loading a state in the middle of an epoch."""
+    """From construction to the first batch, after loading a state from the middle of an epoch."""
     warm_tokens_per_s: float
-    """From the page cache."""
+    """Reading from the page cache."""
     cold_tokens_per_s: float | None
-    """From the disk; None if it was not measured."""
+    """Reading from the disk; None if not measured."""
 
     @property
     def sure_tokens_per_s(self) -> float:
-        """The speed to rely on: from the disk, if that was measured and is slower."""
+        """The speed to rely on: that from the disk, if measured and slower."""
         warm, cold = self.warm_tokens_per_s, self.cold_tokens_per_s
         return warm if cold is None else min(warm, cold)
 
@@ -94,7 +94,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and print the figures and what they mean; return 0."""
+    """Measure, and print the figures and conclusions; return 0."""
     options = BenchOptions(
         source=arguments.directory,
         workers=arguments.workers,
@@ -123,7 +123,7 @@ def _to_json(options: BenchOptions, results: list[BenchResult]) -> dict[str, Any
 
 
 def _print_table(results: Iterable[BenchResult]) -> list[BenchResult]:
-    """Print each line as soon as it is measured; return all results."""
+    """Print each result as soon as it is measured; return all."""
     done: list[BenchResult] = []
     for result in results:
         cells = (
@@ -140,7 +140,7 @@ def _print_table(results: Iterable[BenchResult]) -> list[BenchResult]:
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
-    """Measure each number of workers, one after another."""
+    """Yield the result for each number of workers."""
     source = ShardSource(options.source, dtype=options.dtype)
     for workers in options.workers:
         with warnings.catch_warnings():
@@ -150,26 +150,28 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
 
 def _measure(options: BenchOptions, source: ShardSource, workers: int) -> BenchResult:
     cold = None
-    start_up = _time_first_batch(options, workers, None)  # first, so that one-time costs are in it
+    start_up = _time_first_batch(options, workers, None)  # measured first, to include one-time costs
     if options.cold:
         evict(source)
         cold = _measure_speed(options, workers, seconds=options.seconds)[0]
     _, batches = _measure_speed(options, workers, seconds=options.seconds)  # fills the page cache
+    middle = _open(options, 0)
+    middle.skip(len(middle) // 2)
     return BenchResult(
         workers=workers,
         start_up_s=start_up,
-        resume_s=_time_first_batch(options, workers, _make_state(options)),
+        resume_s=_time_first_batch(options, workers, middle.state_dict()),
         warm_tokens_per_s=_measure_speed(options, workers, batches=batches)[0],
         cold_tokens_per_s=cold,
     )
 
 
 def evict(source: ShardSource) -> None:
-    """Drop a corpus from the page cache, except pages that another process has mapped."""
+    """Drop a corpus from the page cache, except pages mapped by other processes."""
     for file in source.files:
         descriptor = os.open(source.directory / file, os.O_RDONLY)
         try:
-            os.fsync(descriptor)  # pages not yet on the disk cannot be dropped
+            os.fsync(descriptor)  # unwritten pages cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
@@ -191,15 +193,8 @@ def _open(options: BenchOptions, workers: int) -> Loader:
     )
 
 
-def _make_state(options: BenchOptions) -> dict[str, Any]:
-    """Return a state in the middle of an epoch."""
-    opened = _open(options, 0)
-    opened.skip(len(opened) // 2)
-    return opened.state_dict()
-
-
 def _time_first_batch(options: BenchOptions, workers: int, state: dict[str, Any] | None) -> float:
-    """Return the seconds from the construction to the first batch."""
+    """Return the seconds from construction to the first batch."""
     begin = time.perf_counter()
     opened = _open(options, workers)
     if state is not None:
@@ -211,8 +206,9 @@ def _time_first_batch(options: BenchOptions, workers: int, state: dict[str, Any]
 def _measure_speed(
     options: BenchOptions, workers: int, *, seconds: float = float("inf"), batches: int | None = None
 ) -> tuple[float, int]:
-    """Return tokens per second after the first batch, and the number of batches; pass one of the limits."""
-    endless = _repeat(_open(options, workers))
+    """Return tokens per second after the first batch, and the number of batches; pass one limit."""
+    opened = _open(options, workers)
+    endless = (batch for epoch in itertools.repeat(opened) for batch in epoch)
     next(endless)
     done, elapsed, begin = 0, 0.0, time.perf_counter()
     while elapsed < seconds and (batches is None or done < batches):
@@ -222,13 +218,8 @@ def _measure_speed(
     return done * options.batch_size * options.seq_len / elapsed, done
 
 
-def _repeat(opened: Loader) -> Iterator[Any]:
-    while True:
-        yield from opened
-
-
 def findings(results: Sequence[BenchResult]) -> list[str]:
-    """Return sentences on what the figures mean for training."""
+    """Return sentences that draw conclusions for training."""
     best = max(results, key=lambda result: result.sure_tokens_per_s)
     origin = "from the page cache" if best.cold_tokens_per_s is None else "also from the disk"
     sentences = [
@@ -249,7 +240,7 @@ def findings(results: Sequence[BenchResult]) -> list[str]:
 def _compare_workers(alone: BenchResult, others: Sequence[BenchResult]) -> str:
     best = max(others, key=lambda result: result.sure_tokens_per_s)
     ratio = best.sure_tokens_per_s / alone.sure_tokens_per_s
-    if ratio > 1.1:  # less may be chance
+    if ratio > 1.1:  # a smaller gain may be noise
         return f"Workers help here: {_describe_workers(best.workers)} read {ratio:.1f} times as fast as none."
     return (
         f"Workers do not help here: the best of them, {_describe_workers(best.workers)}, read {ratio:.2f} "
@@ -262,7 +253,7 @@ def _describe_workers(number: int) -> str:
 
 
 def _short(tokens_per_s: float) -> str:
-    """Return a speed with two or three digits: 1234567 -> 1.2 million."""
+    """Format a speed: 1234567 -> 1.2 million."""
     if tokens_per_s >= 1e6:
         return f"{tokens_per_s / 1e6:,.{0 if tokens_per_s >= 1e7 else 1}f} million"
     return f"{tokens_per_s:,.0f}"

@@ -23,7 +23,7 @@ from tdstream.verification.inventory import file_sizes, find_meta
 from tdstream.verification.verify_report import Findings
 
 if TYPE_CHECKING:
-    from tdstream.verification.overview import Excerpt, Overview
+    from tdstream.verification.overview import Overview
 
 BAR_WIDTH = 40
 LISTED_SHARDS = 10
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what the corpus is; return 0."""
+    """Print the overview of a corpus; return 0."""
     from tdstream.verification.overview import overview  # noqa: PLC0415 - its package imports torch
 
     for name in ("documents", "seed"):
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _open_corpus(arguments: argparse.Namespace) -> CorpusMeta:
-    """Return the meta.json of the corpus, after the checks that training makes."""
+    """Return the meta.json of the corpus, after the checks made before training."""
     from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415 - imports torch
 
     ShardSource(arguments.directory, dtype=arguments.dtype)
@@ -104,7 +104,8 @@ def describe(found: Overview, loaded: LoadedTokenizer) -> str:
     for excerpt in found.excerpts:
         kind = "the first tokens" if found.lengths is None else f"document {excerpt.number:,}"
         heading = f"{kind}: {excerpt.tokens:,} tokens from {excerpt.first_token:,}"
-        lines += ["", heading, f"  {_describe_content(excerpt)}"]
+        content = " ".join(map(str, excerpt.ids)) if excerpt.text is None else repr(excerpt.text)
+        lines += ["", heading, f"  {content}" + " ..." * (len(excerpt.ids) < excerpt.tokens)]
     if found.lengths is not None:
         lines += ["", "tokens in a document, documents"]
         lines += [f"  {line}" for line in text_histogram(found.lengths)]
@@ -158,19 +159,13 @@ def _describe_tokenizer(meta: CorpusMeta, loaded: LoadedTokenizer) -> str:
     return f"{name}{size}{encoder}{problem}"
 
 
-def _describe_content(excerpt: Excerpt) -> str:
-    shown = repr(excerpt.text) if excerpt.text is not None else " ".join(map(str, excerpt.ids))
-    return shown + " ..." * (len(excerpt.ids) < excerpt.tokens)
-
-
 def text_histogram(statistics: LengthStatistics) -> list[str]:
-    """Return a line for each bin: the lengths, the number of documents, and a bar."""
+    """Return a line for each bin: lengths, number of documents, and a bar."""
     ranges = [_describe_range(low, high) for low, high, _ in statistics.histogram]
     counts = [f"{count:,}" for _, _, count in statistics.histogram]
     most = max(count for _, _, count in statistics.histogram)
-    left = max(map(len, ranges))
-    right = max(map(len, counts))
-    # Rounded up, so that a bin that is not empty is visible.
+    left, right = max(map(len, ranges)), max(map(len, counts))
+    # Rounded up, so that every non-empty bin has a bar.
     bars = ["#" * -(-count * BAR_WIDTH // most) for _, _, count in statistics.histogram]
     return [
         f"{lengths:>{left}}  {count:>{right}}  {bar}".rstrip()

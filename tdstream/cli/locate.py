@@ -13,6 +13,7 @@ from tdstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from tdstream.loading.locate import Located, LocatedSample
+    from tdstream.nodes.shard_source import ShardSource
 
 
 def add_parser(commands: Any) -> None:
@@ -49,23 +50,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--decode reads the tokens. Pass the corpus directory with --data.")
     cursor, pipeline = read_cursor(read_state(arguments.state))
     nodes = pipeline.nodes
-    shards, readers, texts = None, None, None
-    if arguments.data is not None and "mixture" in nodes:
-        raise ConfigError("--data names one corpus, but the state is of a mixture. Leave it out.")
+    source, shards, readers, texts = None, None, None, None
     if arguments.data is not None:
+        if "mixture" in nodes:
+            raise ConfigError("--data names one corpus, but the state is of a mixture. Leave it out.")
         source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
         source.load_state_dict(nodes["source"])
         shards = {"": (source.files, source.offsets.tolist())}
         readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
     located = locate_step(cursor, pipeline, arguments.step, arguments.rank, shards, readers)
-    if arguments.decode:
-        texts = _texts(arguments, nodes, located)
+    if arguments.decode and source is not None:
+        texts = _decode(arguments, source, located)
     _print(located, texts, as_json=arguments.json)
     return 0
 
 
 def _reader(directory: Path, saved: dict[str, Any]) -> Any:
-    """Return a reader of the corpus with the identity in a state; refuse another corpus."""
+    """Return a reader with the identity saved in a state; refuse another corpus."""
     from tdstream.pipelines.compose import compose_corpus  # noqa: PLC0415 - imports torch
     from tdstream.schedule.sample_spec import SampleSpec  # noqa: PLC0415 - imports torch
 
@@ -83,11 +84,10 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     return reader
 
 
-def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Located) -> list[str]:
+def _decode(arguments: argparse.Namespace, source: ShardSource, located: Located) -> list[str]:
     """Return the text of each located sample."""
     from tdstream.corpus.meta import META_FILE, read_meta  # noqa: PLC0415
     from tdstream.corpus.shard_reader import ShardMaps  # noqa: PLC0415
-    from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
     from tdstream.text.tokenizer import load_tokenizer  # noqa: PLC0415
 
     meta = arguments.data / META_FILE
@@ -95,7 +95,6 @@ def _texts(arguments: argparse.Namespace, nodes: dict[str, Any], located: Locate
     if not name:
         raise ConfigError(f"{arguments.data} does not name its tokenizer. Name one with --tokenizer.")
     tokenizer = load_tokenizer(name)
-    source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
     maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)
     firsts = dict(zip(source.files, source.offsets.tolist(), strict=False))
     rows = [

@@ -1,4 +1,4 @@
-"""The command ``tdstream``: subcommands, exit codes, and one sentence for each error."""
+"""The command ``tdstream``: subcommands, exit codes, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EXIT_NO_READER = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) -> int:
-    """Run a subcommand, by default with the arguments of the process.
+    """Run a subcommand, by default with the arguments of the process; return its exit code.
 
-    Returns 0; 1 after an error or a fault, 130 after Ctrl-C, 141 if the reader of the output has closed it.
-    Wrong usage exits with 2. `own_process`: whether the process runs nothing else; by default without `argv`.
+    0; 1 after an error or a fault; 130 after Ctrl-C; 141 if the reader of the output has closed it. Wrong
+    usage exits with 2. `own_process`: whether the process runs nothing else; by default true without `argv`.
     """
     parser = _make_parser()
     arguments = parser.parse_args(argv)
@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as in `tdstream inspect DIR | head`
-        _discard_output()
+        # Python would report the broken pipe again when it flushes the output at exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         return EXIT_NO_READER
 
 
@@ -63,16 +66,9 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _discard_output() -> None:
-    """Send buffered output nowhere; otherwise Python would report the broken pipe again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 @contextmanager
 def _unwinding_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that staged files are removed."""
+    """Make SIGTERM unwind the stack like Ctrl-C, so that staged files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

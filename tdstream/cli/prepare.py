@@ -1,4 +1,4 @@
-"""`tdstream prepare`: flags, a progress bar and a summary around a preparation."""
+"""The command ``tdstream prepare``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.arguments import add_options, read_options
 from tdstream.distributed.topology import resolve_topology
-from tdstream.preparation.options import GROUPS, PrepareOptions, check_place
+from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.process_setup import set_up_process
 
 if TYPE_CHECKING:
@@ -18,29 +18,26 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the subcommand ``prepare``."""
+    """Add the subcommand, with a flag for each option."""
     parser = commands.add_parser(
         "prepare",
         help="tokenize a dataset and write it as a corpus",
         description="Tokenize a dataset and write it as a corpus of token shards.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add_arguments(parser)
-    parser.set_defaults(run=run)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a preparation: the fields of its options, with their defaults and help."""
     for group in GROUPS:
         add_options(parser, group)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare a corpus, with a progress bar and a summary on stderr; return the exit code."""
     asked = PrepareOptions.of(**read_options(arguments, *GROUPS))
-    options = _share_under_torchrun(asked)
-    check_place(options.output, options.tasks)
-    # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    options, topology = asked, resolve_topology()
+    if asked.tasks.task is None and topology.dp_world_size > 1:  # under torchrun, each rank prepares a share
+        options = asked.replace(task=topology.dp_rank, num_tasks=topology.dp_world_size)
+    options.check_output()
+    # Imported after the checks: datasets and transformers take seconds to load.
     if arguments.own_process:
         set_up_process()
     from tdstream.preparation.engine import describe_kept, prepare_corpus  # noqa: PLC0415
@@ -48,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)  # Their errors reach the user in our words.
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # their errors reach the user as ours
     task = options.tasks.task
     one_of_ranks = task != asked.tasks.task
     try:
@@ -67,26 +64,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _share_under_torchrun(options: PrepareOptions) -> PrepareOptions:
-    """Return the options of this process: under torchrun each rank prepares a share."""
-    topology = resolve_topology()
-    if options.tasks.task is not None or topology.dp_world_size == 1:
-        return options
-    return options.replace(task=topology.dp_rank, num_tasks=topology.dp_world_size)
-
-
 def _summary(result: PrepareResult, options: PrepareOptions) -> str:
-    counts, meta = result.counts, result.meta
+    counts, meta, held_out = result.counts, result.meta, ""
+    if result.val is not None:
+        held_out = f", and {result.val.documents:,} documents, {result.val.tokens:,} tokens held out in val"
+    kinds = f"({counts.empty:,} empty, {counts.skipped:,} bad ones skipped)"
     if result.was_complete:
         return (
             f"Complete already, there is nothing to resume: {counts.documents:,} documents, "
-            f"{counts.tokens:,} tokens{_held_out(result)}: {result.output_path}"
+            f"{counts.tokens:,} tokens{held_out}: {result.output_path}"
         )
     if meta is None:
         return (
             f"Task {options.tasks.task} of {options.tasks.num_tasks}: {counts.documents:,} documents "
-            f"({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), {counts.tokens:,} tokens"
-            f"{_held_out(result)}, waiting in {result.output_path} for the other tasks"
+            f"{kinds}, {counts.tokens:,} tokens{held_out}, waiting in {result.output_path} for the "
+            f"other tasks"
         )
     rate = counts.tokens / max(result.seconds, 1e-9)
     if options.output.append:
@@ -96,20 +88,13 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
             f"{result.output_path}"
         )
     return _lengths(result) + (
-        f"{counts.documents:,} documents ({counts.empty:,} empty, {counts.skipped:,} bad ones skipped), "
-        f"{counts.tokens:,} tokens in {len(meta.chunks):,} chunks of {meta.dtype}{_held_out(result)}, "
-        f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
+        f"{counts.documents:,} documents {kinds}, {counts.tokens:,} tokens in {len(meta.chunks):,} chunks of "
+        f"{meta.dtype}{held_out}, {result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
     )
 
 
-def _held_out(result: PrepareResult) -> str:
-    """Return a part of a sentence about the documents that were held out; empty if none were to be."""
-    val = result.val
-    return "" if val is None else f", and {val.documents:,} documents, {val.tokens:,} tokens held out in val"
-
-
 def _lengths(result: PrepareResult) -> str:
-    """Return a line about the lengths of the documents, without their end-of-text tokens."""
+    """Return a line about the document lengths, without end-of-text tokens."""
     from tdstream.preparation.result import median  # noqa: PLC0415
 
     counts, lengths = result.counts, result.lengths

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tdstream.schedule.mixture_plan import MixturePlan
 
-_HIDDEN = ("history", "sources", "stages")  # too long, or shown in lines of their own
+_HIDDEN = ("history", "sources", "stages")  # too long, or shown separately
 
 
 def add_parser(commands: Any) -> None:
@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the state; return 0."""
-    from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415 - imports torch, which --help need not wait for
+    from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415 - imports torch
 
     state = read_state(arguments.file)
     print(json.dumps(state, indent=2) if arguments.json else describe(state))
@@ -59,7 +59,7 @@ def describe(state: dict[str, Any]) -> str:
 
 
 def _describe_sources(plan: MixturePlan, epoch: int, position: int) -> list[tuple[str, str]]:
-    """Return a line for each source of a mixture, and for each stage up to here."""
+    """Return a line for each source of a mixture and for each stage of its weights."""
     used, base = plan.schedule.used(epoch, position).tolist(), plan.schedule.base(epoch)
     lines = []
     for entry, count in zip(plan.entries, used, strict=True):

@@ -34,13 +34,13 @@ class Steps:
         return self.per_epoch * self.epochs
 
     def warmup_steps(self, ratio: float) -> int:
-        """Return this share of all optimizer steps, rounded up.
+        """Return a share of all optimizer steps, rounded up.
 
         Args:
-            ratio: 0 to 1.
+            ratio: The share, 0 to 1.
 
         Raises:
-            ConfigError: If it is outside.
+            ConfigError: If the ratio is outside of 0 to 1.
         """
         return math.ceil(self.total * _check_ratio(ratio))
 
@@ -59,12 +59,12 @@ def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
     """Return the number of steps of a training, without reading data or starting workers.
 
     Args:
-        loader: A loader, or the number of batches per epoch. All batches of a resumed epoch count.
+        loader: A loader, or the number of batches per epoch. A resumed epoch counts in full.
         epochs: The number of passes over the data.
-        grad_accum: Batches per optimizer step; the last step of an epoch takes those that are left.
+        grad_accum: Batches per optimizer step; the last step of an epoch may have fewer.
 
     Raises:
-        TypeError: If the loader has no length, and its text has not been counted.
+        TypeError: If the loader has no length and its text has not been counted.
         ConfigError: If a number is below 1, or the epoch has no batch.
     """
     batches = loader if isinstance(loader, int) else _count_batches(loader)

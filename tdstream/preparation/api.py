@@ -1,4 +1,4 @@
-"""`tdstream.prepare`: text that a program has, or can name, into a corpus."""
+"""`tdstream.prepare`: the command as a function, also for text in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tdstream.core.errors import ConfigError
-from tdstream.preparation.options import GROUPS, PrepareOptions, check_place
+from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.result import PrepareResult
 from tdstream.text.options import named
 
@@ -28,37 +28,36 @@ def prepare(
 ) -> PrepareResult:
     """Tokenize text and write it as a corpus, exactly as ``tdstream prepare`` does.
 
-    Every record is in the corpus exactly once, however often the program is killed and started again with
-    ``resume=True``. One process does all of it: under torchrun call it on one rank, or pass ``task`` and
-    ``num_tasks`` and merge.
+    Every record is in the corpus exactly once, no matter how often the program is killed and started again
+    with ``resume=True``. The corpus is prepared by this one process: under torchrun, call it on one rank, or
+    pass ``task`` and ``num_tasks`` and merge.
 
     Args:
-        source: A path or a name on the hub, as ``--dataset`` takes it. Or a list of texts, or of dicts with a
-            text in ``text_field``; a `datasets.Dataset` or `IterableDataset` (or a dict of them, of which
-            ``split`` is taken); a function that returns a new iterator over texts or dicts at each call; or
-            any other iterable that gives the same records each time. It may be read in a thread.
+        source: A path or a name on the hub, as for ``--dataset``; a list of texts, or of dicts with a text in
+            ``text_field``; a `datasets.Dataset` or `IterableDataset`, or a dict of them by ``split``; a
+            function that returns a new iterator over texts or dicts at each call; or any other iterable that
+            yields the same records each time. It may be read in a thread.
         tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
         output_path: Directory for the corpus.
-        name: What to call a source that is no path or name; default the function's or class's own name. With
-            ``resume`` it has to be the same. A list is recognised by its content, a Dataset by its
-            fingerprint, anything else by this name, its length and its first 16 records: give another name
-            to sources that differ only after those.
+        name: Name of a source that is no path or name; by default that of the function or class. ``resume``
+            requires the same name. A list is recognized by its content, a Dataset by its fingerprint,
+            anything else by this name, its length and its first 16 records: give different names to sources
+            that differ only later.
         progress: Whether to show a progress bar on stderr.
-        **options: The flags of ``tdstream prepare``, with their names and defaults: data_name, split,
+        **options: The flags of ``tdstream prepare``, with the same names and defaults: data_name, split,
             data_files, text_field, strip, lines, tokens_per_chunk, batch_size, max_samples, overwrite,
             append, skip_bad, resume, num_proc, encoder, task, num_tasks, val_fraction, val_documents; and
             doc_index=False for ``--no_doc_index``.
 
     Returns:
-        What was done, over all runs that it took: ``output_path`` for `tdstream.build`, ``counts``
-        (documents, tokens, ...), ``meta`` (None for a task of several), ``was_complete`` if there was nothing
-        to do.
+        The result over all runs: ``output_path`` for `tdstream.build`, ``counts`` (documents, tokens, ...),
+        ``meta`` (None for one of several tasks), and ``was_complete`` if there was nothing to do.
 
     Raises:
-        ConfigError: If an option is unknown, out of range, or does not go with the source.
-        SourceError: If the text cannot be found or read, or a record holds none.
+        ConfigError: If an option is unknown, out of range, or does not apply to the source.
+        SourceError: If the text cannot be found or read, or a record has no text.
         TokenizerError: If the tokenizer cannot be found, or has no end-of-text token.
-        OutputError: If output_path is in use, holds something else, or has no room left.
+        OutputError: If output_path is in use, holds something else, or is on a full disk.
     """
     if source is None or tokenizer is None:
         raise ConfigError("prepare needs a source and a tokenizer, got None.")
@@ -70,8 +69,8 @@ def prepare(
     files = options.get("data_files", ())
     options["data_files"] = (files,) if isinstance(files, str) else tuple(map(str, files))
     asked = PrepareOptions.of(**named(source, tokenizer, name), output_path=Path(output_path), **options)
-    check_place(asked.output, asked.tasks)
-    # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    asked.check_output()
+    # Imported after the checks: datasets and transformers take seconds to load.
     from tdstream.preparation.engine import prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
 

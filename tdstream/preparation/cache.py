@@ -1,4 +1,4 @@
-"""Corpora made of text on first use: one process prepares, the others wait for it."""
+"""Cache of prepared corpora: one process prepares a text on first use, the others wait."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ from tdstream.writing.publish import explain_os_errors
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
-_GRACE_SECONDS = 10.0  # in which rank 0 comes to begin, before another rank does
-_SAY_SECONDS = 60.0
+_GRACE_SECONDS = 10.0  # for rank 0 to start before another rank does
+_LOG_SECONDS = 60.0
 
 
 def cached_corpus(
     text: TextOptions, cache_dir: Path, *, goes_first: bool, observe: Callable[[], Observer]
 ) -> Path:
-    """Return the directory of a text's corpus in `cache_dir`, after preparing it, or waiting for it.
+    """Return the directory of a text's corpus in `cache_dir`, after preparing it or waiting for it.
 
-    The process that prepares holds a lock, which the system drops when the process ends; the next one then
-    continues after what is safe on disk. With `goes_first` a process begins at once if no other has; the
-    others wait a while for it. `observe` is called by the process that prepares.
+    The preparing process holds a lock. If it dies, the kernel releases the lock, and the next process resumes
+    after the safe shards. A process with `goes_first` starts at once; the others give it a few seconds. Only
+    the preparing process calls `observe`.
     """
-    corpus = cache_dir / _name(text)
+    corpus = cache_dir / _make_name(text)
     lock = cache_dir / f".{corpus.name}"
-    begun = said = time.monotonic()
+    begun = logged = time.monotonic()
     while not (corpus / META_FILE).exists():
         now = time.monotonic()
         with explain_os_errors(cache_dir):
             waits = not goes_first and now - begun < _GRACE_SECONDS and not is_locked(lock)
-            descriptor = None if waits else _locked(lock, corpus)
+            descriptor = None if waits else _try_lock(lock, corpus)
         if descriptor is not None:
             try:
                 _prepare(text, corpus, observe())
             finally:
                 os.close(descriptor)
             break
-        if now - said >= _SAY_SECONDS or said == begun:
-            said = now
+        if now - logged >= _LOG_SECONDS or logged == begun:
+            logged = now
             logger.info("Waiting for the process that prepares %s.", corpus)
         time.sleep(_POLL_SECONDS)
     return corpus
 
 
-def _locked(lock: Path, corpus: Path) -> int | None:
-    """Return the descriptor that holds the lock; None if another process does."""
+def _try_lock(lock: Path, corpus: Path) -> int | None:
+    """Return a descriptor that holds the lock; None if another process holds it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         return take_lock(lock, corpus)
@@ -80,8 +80,8 @@ def _prepare(text: TextOptions, corpus: Path, observer: Observer) -> None:
         raise
 
 
-def _name(text: TextOptions) -> str:
-    """Return a name for a corpus: a hash of everything that decides its tokens."""
+def _make_name(text: TextOptions) -> str:
+    """Return the name of a corpus: a hash of everything that decides its tokens."""
     options = PrepareOptions(text=text)
     plan = plan_corpus(options, get_tokenizer(text))
     with open_text(text) as source:

@@ -1,4 +1,4 @@
-"""`tdstream.count`: documents, tokens and samples of text that is not tokenized yet."""
+"""`tdstream.count`: the number of documents, tokens and samples of a text."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TextCount:
     """Size of a source of text."""
 
     documents: int
-    """Documents, empty ones too."""
+    """Documents, empty ones included."""
     tokens: int
     """Their tokens, with an end-of-text token after each document."""
     text_bytes: int
     """Bytes of their texts in UTF-8."""
     samples: int | None = None
-    """Samples of an epoch over all ranks; None where no seq_len was given."""
+    """Samples per epoch over all ranks; None without seq_len."""
     batches: int | None = None
-    """Batches of an epoch on each rank; None where no batch_size was given."""
+    """Batches per epoch on each rank; None without batch_size."""
 
 
 def count(
@@ -54,48 +54,47 @@ def count(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> TextCount:
-    """Tokenize a source once and count what it holds; a later call reads the answer from a small file.
+    """Tokenize a source once and count its documents and tokens; later calls read the count from a file.
 
-    The answer is kept per source and tokenizer. Files are recognised by their names, sizes and times of
-    change, a list by its content, a Dataset by its fingerprint, anything else as `tdstream.prepare` says.
+    Counts are kept per source and tokenizer. Files are recognized by name, size and modification time, other
+    sources as in `tdstream.prepare`.
 
     Args:
-        source: As `tdstream.prepare` takes it: a path or a name on the hub, a list, a dataset, a function
-            that returns an iterator, or another iterable that can be read again.
+        source: As in `tdstream.prepare`; it must be possible to read it again.
         tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
-        seq_len: T, to say how many samples an epoch has.
-        batch_size: B, samples per rank and step, to say how many batches that is.
-        stride: As in `build`, like the next two; all three need seq_len.
-        cut: "stream" or "document". With "document", texts are stripped, as `build` does.
+        seq_len: T, to count samples.
+        batch_size: B, samples per rank and step, to count batches; requires seq_len.
+        stride: As in `build`, like the next two; all three require seq_len.
+        cut: "stream" or "document". "document" strips the texts, as `build` does.
         min_tail_len: For cut="document".
         dp_world_size: Ranks that receive different rows.
         text_field: As in `tdstream.prepare`, like the next seven.
         split: Split of the dataset.
-        data_name: Configuration of a dataset.
-        data_files: Files of a dataset to read.
+        data_name: Configuration of the dataset.
+        data_files: Files of the dataset to read.
         lines: One document per line of a text file.
-        max_samples: Records to read at most.
-        skip_bad: Whether records without text are left out.
-        encoder: What turns text into ids; it does not change the count.
-        name: What to call a source that is no path or name.
-        cache_dir: Where counts are kept; default `$XDG_CACHE_HOME/tdstream/counts`, or below `~/.cache`.
+        max_samples: Maximum number of records to read.
+        skip_bad: Whether to skip records without text.
+        encoder: Implementation of the tokenizer; does not change the count.
+        name: Name of a source that is no path or name.
+        cache_dir: Directory for counts; default `$XDG_CACHE_HOME/tdstream/counts`, or below `~/.cache`.
         progress: Whether rank 0 shows a progress bar on stderr.
 
     Raises:
-        ConfigError: If an option is out of range, or does not go with the source.
-        SourceError: If the text cannot be found or read, or a record holds none.
+        ConfigError: If an option is out of range, or does not apply to the source.
+        SourceError: If the text cannot be found or read, or a record has no text.
         TokenizerError: If the tokenizer cannot be found, or has no end-of-text token.
     """
     if source is None or tokenizer is None:
         raise ConfigError("count needs a source and a tokenizer, got None.")
     _check_numbers(seq_len=seq_len, batch_size=batch_size, stride=stride, dp_world_size=dp_world_size)
-    windows = _document_cut(seq_len, stride, cut, min_tail_len)
+    windows = _make_document_cut(seq_len, stride, cut, min_tail_len)
     options = TextOptions.of(
         source, tokenizer, name=name, text_field=text_field, split=split, data_name=data_name, lines=lines,
         skip_bad=skip_bad, encoder=encoder, strip=windows is not None, max_samples=max_samples,
         data_files=(data_files,) if isinstance(data_files, str) else tuple(map(str, data_files)),
     )  # fmt: skip
-    # Loads datasets and transformers, which takes seconds; what is refused above does not wait for it.
+    # Imported after the checks: datasets and transformers take seconds to load.
     from tdstream.preparation.count_cache import count_text  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
 
@@ -119,26 +118,24 @@ def _check_numbers(**numbers: int | None) -> None:
         if number is not None:
             check_int(name, number, at_least=1)
     if numbers["batch_size"] is not None and numbers["seq_len"] is None:
-        raise ConfigError("batch_size says how many batches there are only together with seq_len.")
+        raise ConfigError("batch_size counts batches only together with seq_len.")
     if numbers["dp_world_size"] != 1 and numbers["batch_size"] is None:
-        raise ConfigError("dp_world_size says how many batches a rank has only together with batch_size.")
+        raise ConfigError("dp_world_size counts the batches of a rank only together with batch_size.")
 
 
-def _document_cut(
+def _make_document_cut(
     seq_len: int | None, stride: int | None, cut: str, min_tail_len: int | None
 ) -> DocumentCut | None:
-    """Return how documents are cut by themselves; None if they are joined."""
+    """Return the cut of separate documents; None if documents are joined."""
     if seq_len is None:
         if stride is not None or min_tail_len is not None or cut != "stream":
-            raise ConfigError(
-                "stride, cut and min_tail_len say how many samples there are only together with seq_len."
-            )
+            raise ConfigError("stride, cut and min_tail_len count samples only together with seq_len.")
         return None
     how = SampleSpec(seq_len=seq_len, stride=stride, cut=cut, min_tail_len=min_tail_len)
     if how.cut == "pack":
         raise ConfigError(
-            'cut="pack" gives as many rows as the lengths of all documents allow, which a count does not '
-            "keep. Prepare the text, and ask len(build(...))."
+            'cut="pack" makes a number of rows that depends on the lengths of all documents, which a count '
+            "does not keep. Prepare the text, then take len(build(...))."
         )
     if how.cut == "document":
         return DocumentCut.of(seq_len, stride, min_tail_len)

@@ -1,4 +1,4 @@
-"""Counts of documents and tokens, kept in small files: each text is counted once."""
+"""Cache of counts of documents and tokens, so that each text is counted once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tdstream.core.errors import TdstreamError
 from tdstream.core.user_cache import read_json, user_cache, write_json
@@ -28,7 +25,7 @@ from tdstream.text.tokenizer import get_tokenizer
 
 logger = logging.getLogger(__name__)
 
-_OF_CORPORA = ("format_version", "dtype", "tokens_per_chunk", "task", "num_tasks")  # what no count depends on
+_NOT_COUNTED = ("format_version", "dtype", "tokens_per_chunk", "task", "num_tasks")  # irrelevant to counts
 _VERSION = 1
 
 
@@ -38,7 +35,7 @@ class CountedText:
 
     counts: Counts
     windows: int | None = None
-    """Windows of single documents; None where documents are joined."""
+    """Windows of single documents; None if documents are joined."""
 
 
 def count_text(
@@ -46,17 +43,20 @@ def count_text(
 ) -> CountedText:
     """Count the documents and tokens that a preparation would write, or recall an earlier count.
 
-    `cut` says how each document is cut by itself, None that documents are joined. Counts are kept in
-    `cache_dir`, by default in the user's cache.
+    `cut` is that of separate documents, None if documents are joined. Counts are kept in `cache_dir`, by
+    default in the user's cache.
     """
     tokenizer = get_tokenizer(options)
     with open_text(options) as source:
-        key = _key(options, tokenizer, source, cut)
-        path = _path(_directory(cache_dir), key)
+        key = _make_key(options, tokenizer, source, cut)
+        path = _find_file(cache_dir, key)
         known = _recall(path, key)
         if known is None:
             known = _count(source, tokenizer, options, cut, observer)
-            _keep(path, key, known)
+            try:
+                write_json(path, {**asdict(known.counts), "windows": known.windows, "key": key})
+            except OSError as error:
+                logger.warning("The count is not kept, and will be made again the next time: %s", error)
     observer.end()
     return known
 
@@ -64,18 +64,14 @@ def count_text(
 def recall_count(
     options: TextOptions, cut: DocumentCut | None = None, cache_dir: Path | None = None
 ) -> CountedText | None:
-    """Return what was counted before, or None; reads no more than tells a source from others."""
+    """Return an earlier count, if any; reads only what identifies the source."""
     with open_text(options) as source:
-        key = _key(options, get_tokenizer(options), source, cut)
-    return _recall(_path(_directory(cache_dir), key), key)
+        key = _make_key(options, get_tokenizer(options), source, cut)
+    return _recall(_find_file(cache_dir, key), key)
 
 
 def _count(
-    source: TextBatches,
-    tokenizer: Any,
-    options: TextOptions,
-    cut: DocumentCut | None,
-    observer: Observer,
+    source: TextBatches, tokenizer: Any, options: TextOptions, cut: DocumentCut | None, observer: Observer
 ) -> CountedText:
     counts, windows = Counts(), 0
     observer.begin(source.total, counts)
@@ -84,34 +80,27 @@ def _count(
         for block in blocks:
             documents = len(block.documents.ends)
             counts += block.documents.counted(0, documents, skipped=block.num_records - documents)
-            windows += 0 if cut is None else _count_windows(block.documents.lengths(0, documents), cut)
+            if cut is not None:
+                lengths = block.documents.lengths(0, documents)
+                windows += int(cut.count(lengths[cut.is_kept(lengths)] + 1).sum())
             observer.advance(block.num_records, counts)
     return CountedText(counts, None if cut is None else windows)
 
 
-def _count_windows(lengths: NDArray[np.int64], cut: DocumentCut) -> int:
-    """Return the windows of documents of so many tokens of their own."""
-    return int(cut.count(lengths[cut.is_kept(lengths)] + 1).sum())
-
-
-def _key(
+def _make_key(
     options: TextOptions, tokenizer: Any, source: TextBatches, cut: DocumentCut | None
 ) -> dict[str, Any]:
-    """Return what decides a count, in JSON types."""
+    """Return everything that decides a count, in JSON types."""
     prepared = PrepareOptions(text=options)
     identity = make_identity(prepared, plan_corpus(prepared, tokenizer), source.facts)
-    decisive = {name: value for name, value in identity.items() if name not in _OF_CORPORA}
+    decisive = {name: value for name, value in identity.items() if name not in _NOT_COUNTED}
     windows = {} if cut is None else {"windows": [cut.seq_len, cut.stride, cut.min_tail]}
     return {"version": _VERSION, "skip_bad": options.skip_bad, **windows, **decisive}
 
 
-def _directory(cache_dir: Path | None) -> Path:
-    return user_cache("counts") if cache_dir is None else cache_dir
-
-
-def _path(directory: Path, key: dict[str, Any]) -> Path:
+def _find_file(cache_dir: Path | None, key: dict[str, Any]) -> Path:
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
-    return directory / f"count-{name[:32]}.json"
+    return (user_cache("counts") if cache_dir is None else cache_dir) / f"count-{name[:32]}.json"
 
 
 def _recall(path: Path, key: dict[str, Any]) -> CountedText | None:
@@ -127,22 +116,15 @@ def _recall(path: Path, key: dict[str, Any]) -> CountedText | None:
         return None
 
 
-def _keep(path: Path, key: dict[str, Any], counted: CountedText) -> None:
-    try:
-        write_json(path, {**asdict(counted.counts), "windows": counted.windows, "key": key})
-    except OSError as error:
-        logger.warning("The count is not kept, and will be made again the next time: %s", error)
-
-
 def known_samples(text: TextOptions, *, cut: DocumentCut | None, seq_len: int, stride: int) -> int | None:
-    """Return how many samples a text gives in all; None if it was never counted.
+    """Return the number of samples in a text; None if it was never counted.
 
-    A source that is no dataset is recognised by its first records, which this reads.
+    Reads the first records of a source that is no dataset, to recognize it.
     """
     try:
         known = recall_count(text, cut)
     except TdstreamError as error:
-        logger.debug("Whether this text was counted before cannot be seen: %s", error)
+        logger.debug("No earlier count of this text can be looked up: %s", error)
         return None
     if known is None or cut is not None:
         return None if known is None else known.windows

@@ -1,9 +1,9 @@
-"""The way of a dataset into a corpus: read, encode, put end-of-text tokens between documents, write."""
+"""Preparation of a corpus: read texts, encode them, add end-of-text tokens, write shards."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -13,6 +13,7 @@ from tdstream.core.errors import ConfigError, SourceError, TdstreamError
 from tdstream.corpus.meta import CorpusMeta
 from tdstream.preparation.holdout import HeldOut, choose_held_out
 from tdstream.preparation.identity import (
+    APPEND_KEY,
     check_like_base,
     find_appended,
     find_complete,
@@ -21,18 +22,16 @@ from tdstream.preparation.identity import (
     plan_corpus,
     short_hash,
     summarize_identity,
-    with_base,
 )
 from tdstream.preparation.ledger import Ledger, TokenBlock
-from tdstream.preparation.options import OutputOptions, PrepareOptions, check_place
-from tdstream.preparation.result import Counts, NoObserver, Observer, PrepareResult
-from tdstream.preparation.tokenizing import Overlapped
-from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
+from tdstream.preparation.options import OutputOptions, PrepareOptions
+from tdstream.preparation.result import Counts, Observer, PrepareResult
+from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Overlapped
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choose_in_background
 from tdstream.text.tokenizer import get_tokenizer, pack_tokenizer
-from tdstream.writing.append import check_base
+from tdstream.writing.append import base_identity, check_base
 from tdstream.writing.staging import read_unfinished
 from tdstream.writing.writer import CorpusWriter
 
@@ -42,15 +41,13 @@ logger = logging.getLogger(__name__)
 def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
     """Read a dataset, tokenize it and write it as a corpus; `observer` receives the progress.
 
-    Raises:
-        TdstreamError: If that is not possible. An older corpus in the output directory is then unchanged, and
-            the shards that were complete are kept for a start with `resume`.
+    On failure, an older corpus in the output directory is unchanged; complete shards are kept for `resume`.
     """
-    return Preparation(options, observer or NoObserver()).run()
+    return Preparation(options, observer or Observer()).run()
 
 
 def describe_kept(output: OutputOptions, task: int | None) -> str:
-    """Return the documents and tokens that a later start can continue after, in words; empty if none."""
+    """Describe the documents and tokens that a resumed run can keep; empty if none."""
     try:
         record = read_unfinished(output.output_path, task)
     except TdstreamError:
@@ -63,12 +60,12 @@ class Preparation:
 
     def __init__(self, options: PrepareOptions, observer: Observer) -> None:
         self._observer = observer
-        check_place(options.output, options.tasks)
+        options.check_output()
         self._base = check_base(options.output.output_path) if options.output.append else None
         self._options = match_index(options, self._base)
 
     def run(self) -> PrepareResult:
-        """Do what is left to do, and return what was done over all runs."""
+        """Do the remaining work; return the result over all runs."""
         options, base = self._options, self._base
         tokenizer = get_tokenizer(options.text)
         plan = plan_corpus(options, tokenizer)
@@ -78,29 +75,28 @@ class Preparation:
         if complete is not None:
             return complete
         try:
-            with choose_in_background(tokenizer, options.text.encoder) as chosen, self._open() as source:
-                identity = make_identity(options, plan, source.facts)
-                before = find_appended(options, base, identity)
-                return before or self._prepare(plan, identity, chosen, source)
+            with choose_in_background(tokenizer, options.text.encoder) as chosen:
+                # Importing datasets takes a second, in which the encoder is loaded.
+                from tdstream.text.open import open_text  # noqa: PLC0415
+
+                with open_text(options.text, options.tasks.share) as source:
+                    identity = make_identity(options, plan, source.facts)
+                    before = find_appended(options, base, identity)
+                    return before or self._prepare(plan, identity, chosen, source)
         except TdstreamError as error:
             kept = describe_kept(options.output, options.tasks.task)
             if kept:
                 error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
             raise
 
-    def _open(self) -> TextBatches:
-        # Importing datasets takes a second, in which the encoder is loaded.
-        from tdstream.text.open import open_text  # noqa: PLC0415
-
-        return open_text(self._options.text, self._options.tasks.share)
-
     def _prepare(
         self, plan: CorpusMeta, identity: dict[str, Any], chosen: Chosen, source: TextBatches
     ) -> PrepareResult:
+        output, task = self._options.output, self._options.tasks.task
         holdout = choose_held_out(self._options.holdout, source)
-        # Nothing is written before there is a first record, unless there may be none.
-        may_be_empty = self._is_begun() or self._options.tasks.task is not None
-        batches = source.batches() if may_be_empty else _with_a_first_one(source)
+        # Write nothing before the first record is read, except where there may be none.
+        is_begun = output.resume and read_unfinished(output.output_path, task) is not None
+        batches = source.batches() if is_begun or task is not None else _check_first_batch(source)
         encoder = chosen()
         plan = replace(plan, encoder=encoder.name, made_from=summarize_identity(identity))
         with self._writer(plan, identity) as writer:
@@ -108,16 +104,24 @@ class Preparation:
             held_out = HeldOut(holdout, writer)
             if writer.entries:
                 source.go_to(ledger.place, ledger.counts.records + held_out.counts.documents)
-            self._check_skipping(ledger.counts)
+            if ledger.counts.skipped and not self._options.text.skip_bad:
+                raise ConfigError(
+                    f"The unfinished preparation in {output.output_path} skipped "
+                    f"{ledger.counts.skipped:,} bad records, but skip_bad is off now.",
+                    "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
+                )
             self._observer.begin(source.total, ledger.counts + held_out.counts)
             if not writer.is_done:
                 with closing(self._blocks(batches, encoder, plan)) as blocks:
-                    self._write(blocks, writer, ledger, held_out)
+                    for block in blocks:
+                        write_block(block, writer, ledger, held_out)
+                        self._observer.advance(block.num_records, ledger.counts + held_out.counts)
+                        del block  # free a possibly large block while waiting for the next
             meta = self._finish(writer, ledger, held_out, short_hash(identity))
         self._observer.end()
         _warn_about(ledger.counts)
         return PrepareResult(
-            output_path=self._options.output.output_path,
+            output_path=output.output_path,
             counts=ledger.counts,
             meta=meta,
             seconds=ledger.counts.seconds,
@@ -125,29 +129,17 @@ class Preparation:
             val=None if holdout is None else held_out.counts,
         )
 
-    def _is_begun(self) -> bool:
-        output, task = self._options.output, self._options.tasks.task
-        return output.resume and read_unfinished(output.output_path, task) is not None
-
     def _writer(self, plan: CorpusMeta, identity: dict[str, Any]) -> CorpusWriter:
-        output = self._options.output
+        output, base = self._options.output, self._base
         return CorpusWriter(
             output.output_path,
             plan,
             overwrite=output.overwrite,
             resume=output.resume,
-            identity=with_base(identity, self._base),
+            identity=identity if base is None else {**identity, APPEND_KEY: base_identity(base)},
             task=self._options.tasks.task,
-            base=self._base,
+            base=base,
         )
-
-    def _check_skipping(self, counts: Counts) -> None:
-        if counts.skipped and not self._options.text.skip_bad:
-            raise ConfigError(
-                f"The unfinished preparation in {self._options.output.output_path} skipped "
-                f"{counts.skipped:,} bad records, but skip_bad is off now.",
-                "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
-            )
 
     def _blocks(
         self, batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta
@@ -159,18 +151,10 @@ class Preparation:
             tokenizer=text.tokenizer,
             pickled=b"" if text.given_tokenizer is None else pack_tokenizer(text.given_tokenizer),
             tokenizer_fingerprint=plan.tokenizer_fingerprint,
-            encoder=encoder.name,  # Which has been proved; in each worker that need not be done again.
+            encoder=encoder.name,  # proved already, so workers need not prove it again
             eos_token_id=eos_token_id,
         )
         return EncoderPool(batches, setup, text.num_proc)
-
-    def _write(
-        self, blocks: Iterable[TokenBlock], writer: CorpusWriter, ledger: Ledger, held_out: HeldOut
-    ) -> None:
-        for block in blocks:
-            write_block(block, writer, ledger, held_out)
-            self._observer.advance(block.num_records, ledger.counts + held_out.counts)
-            del block  # It may be large; free it while waiting for the next.
 
     def _finish(
         self, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, source_hash: str
@@ -183,7 +167,7 @@ class Preparation:
             return None
         if ledger.counts.documents == 0 and held_out.counts.documents:
             raise ConfigError(
-                f"All {held_out.counts.documents:,} documents were held out, and some have to stay. Hold out "
+                f"All {held_out.counts.documents:,} documents were held out, and some must stay. Hold out "
                 f"fewer."
             )
         if ledger.counts.documents == 0:
@@ -192,7 +176,7 @@ class Preparation:
 
 
 def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:
-    """Write the documents of a block that stay, and those that are held out."""
+    """Write the kept and the held-out documents of a block."""
     kept, others = held_out.split(block)
 
     def note(num_written: int) -> dict[str, Any]:
@@ -205,8 +189,8 @@ def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_ou
     held_out.end(others)
 
 
-def _with_a_first_one(source: TextBatches) -> Iterator[TextBatch]:
-    """Return the batches of a source; raise, before anything is written, if there is none."""
+def _check_first_batch(source: TextBatches) -> Iterator[TextBatch]:
+    """Return the batches of a source; refuse a source without any."""
     batches = source.batches()
     first = next(batches, None)
     if first is None:
@@ -220,7 +204,7 @@ def _no_document(dataset: str, skipped: int) -> SourceError:
 
 
 def _warn_about(counts: Counts) -> None:
-    """Log what is unusual about the documents of a preparation."""
+    """Log unusual counts."""
     if counts.with_eos:
         logger.warning(
             "%s of %s documents hold the end-of-text token in their own text; without an index of document "

@@ -1,11 +1,11 @@
-"""Which documents are held out of a corpus, by a hash of where their records lie.
+"""Choice of the documents to hold out of a corpus, by a hash of the positions of their records.
 
-Rule, version 1: the hash of record r of segment s is mix(r + mix(s + K)), where mix is the finaliser of
+Rule, version 1: the hash of record r of segment s is mix(r + mix(s + K)), where mix is the finalizer of
 SplitMix64 and K a constant, all modulo 2^64. A fraction F holds out every record whose hash is below
 F x 2^64; a number N holds out the records with the N smallest hashes. Segments are the files of a dataset, in
-their order (runs of neighbouring files where there are more than 256 of them, which more than 256 tasks cut
-into smaller ones; runs of 10,000 records of a list). So the choice is the same on every run, for any number
-of processes, batch sizes and tasks, and bad records do not move it.
+order (runs of neighboring files if there are more than 256, shorter runs if there are more than 256 tasks;
+runs of 10,000 records in a list). So the choice is the same on every run, for any number of processes and
+tasks and any batch size, and does not depend on bad records.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tdstream.text.batches import TextBatches
 from tdstream.writing.writer import CorpusWriter
 
 _KEY = np.uint64(0x9E3779B97F4A7C15)
-_PIECE = 1 << 20  # Records that are looked at together.
+_PIECE = 1 << 20  # records hashed at once
 
 
 def hashes(segment: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash of records of a segment, uint64; rows are counted from 0 in it."""
+    """Return the hashes, uint64 [num_rows], of records of a segment; rows count from 0 in the segment."""
     key = splitmix64(np.array([segment], np.uint64) + _KEY)
     return splitmix64(rows.astype(np.uint64) + key)
 
@@ -44,14 +44,15 @@ class Holdout:
     highest: int
 
     def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock]:
-        """Return the documents of a block that stay, and those that are held out."""
+        """Return the kept and the held-out documents of a block."""
         rows = block.begin.row + block.rows
         held = hashes(block.begin.segment, rows) <= np.uint64(self.highest)
-        kept = replace(_some(block, ~held), others=block.rows[held]) if held.any() else block
-        return kept, _some(block, held)
+        kept = replace(_select(block, ~held), others=block.rows[held]) if held.any() else block
+        return kept, _select(block, held)
 
 
-def _some(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
+def _select(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
+    """Return the chosen documents, bool [num_documents], of a block."""
     documents = block.documents
     lengths = np.diff(documents.ends, prepend=0)
     return replace(
@@ -65,11 +66,7 @@ def _some(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
 
 
 def choose_held_out(options: HoldoutOptions, source: TextBatches) -> Holdout | None:
-    """Return the rule; None where nothing is held out.
-
-    Raises:
-        ConfigError: If nothing would be left, or val_documents would have to count a dataset on the hub.
-    """
+    """Return the rule; None if nothing is to be held out."""
     if options.val_fraction is not None:
         return hold_out_fraction(options.val_fraction)
     if options.val_documents is not None:
@@ -78,19 +75,15 @@ def choose_held_out(options: HoldoutOptions, source: TextBatches) -> Holdout | N
 
 
 def hold_out_fraction(fraction: float) -> Holdout:
-    """Hold out each record with a probability above 0 and below 1."""
+    """Hold out a fraction of the records, 0 to 1, both exclusive."""
     return Holdout(math.ceil(Fraction(fraction) * 2**64) - 1)
 
 
 def hold_out_number(number: int, rows: list[int]) -> Holdout:
-    """Hold out so many records of segments with so many rows.
-
-    Raises:
-        ConfigError: If nothing would be left.
-    """
+    """Hold out `number` records of segments that have `rows` records; refuse to hold out all."""
     if number >= sum(rows):
         raise ConfigError(
-            f"val_documents is {number:,}, but there are only {sum(rows):,} records, and some have to stay. "
+            f"val_documents is {number:,}, but there are only {sum(rows):,} records, and some must stay. "
             f"Hold out fewer."
         )
     smallest = np.empty(0, np.uint64)
@@ -104,26 +97,26 @@ def hold_out_number(number: int, rows: list[int]) -> Holdout:
 
 
 NOTE_KEY = "val"
-"""Key under which a note of the journal counts the held-out documents since the note before."""
+"""Key in a note of the journal for the counts of held-out documents since the note before."""
 
 
 class HeldOut:
-    """The held-out documents of a preparation: taken out of blocks, written, counted; none without a rule."""
+    """The held-out documents of a preparation: split off blocks, written and counted; none without a rule."""
 
     def __init__(self, holdout: Holdout | None, writer: CorpusWriter) -> None:
-        self.counts = count_held_out(entry.note for entry in writer.entries)
+        self.counts = read_val_counts(entry.note for entry in writer.entries)
         """All that were written, by earlier runs too."""
         self._holdout = holdout
         self._writer = writer
-        self._documents = 0  # Of the block at hand: what has been written.
-        self._new = Counts()  # Since the note before.
+        self._documents = 0  # written of the current block
+        self._new = Counts()  # since the last note
 
     def split(self, block: TokenBlock) -> tuple[TokenBlock, TokenBlock | None]:
-        """Return the documents of a block that stay, and those that are held out; None without a rule."""
+        """Return the kept and the held-out documents of a block; None for the latter without a rule."""
         return (block, None) if self._holdout is None else self._holdout.split(block)
 
     def note(self, block: TokenBlock | None, row: int) -> dict[str, Any]:
-        """Write the held-out documents of a block before a row of it; return the journal's note on them."""
+        """Write the held-out documents of a block that precede a row; return the journal's note."""
         if block is None:
             return {}
         self._write(block, int(np.searchsorted(block.rows, row)))
@@ -136,7 +129,7 @@ class HeldOut:
             self._documents = 0
 
     def last_note(self) -> dict[str, Any]:
-        """Return the journal's note when all that were read have been written."""
+        """Return the journal's note on everything written since the last note."""
         if self._holdout is None:
             return {}
         new, self._new = self._new, Counts()
@@ -153,6 +146,6 @@ class HeldOut:
             self._documents = stop
 
 
-def count_held_out(notes: Iterable[dict[str, Any]]) -> Counts:
-    """Return how many held-out documents the notes of a journal count."""
+def read_val_counts(notes: Iterable[dict[str, Any]]) -> Counts:
+    """Return the total of held-out documents in the notes of a journal."""
     return sum((Counts.from_json(note[NOTE_KEY]) for note in notes if NOTE_KEY in note), Counts())

@@ -1,4 +1,4 @@
-"""Fingerprint of a preparation; resuming, appending and completing require an equal one."""
+"""Fingerprint of a preparation, which must be equal to resume, and comparison with existing corpora."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.text.batches import Facts
 from tdstream.text.open import open_text
 from tdstream.text.tokenizer import describe_tokenizer
-from tdstream.writing.append import base_identity
 from tdstream.writing.held_out import read_val
 from tdstream.writing.journal import list_changes
 from tdstream.writing.publish import check_contents
@@ -27,21 +26,17 @@ from tdstream.writing.staging import read_unfinished
 logger = logging.getLogger(__name__)
 
 APPEND_KEY = "append"
-"""Where a journal says which corpus its shards are for."""
+"""Key in a journal's identity for the base corpus that its shards are appended to."""
 _DOCUMENTS = (
     "dataset", "data_name", "split", "text_field", "lines", "strip", "max_samples", "files", "given"
 )  # fmt: skip
-"""What decides which documents there are; what is made of them is in meta.json under names of its own."""
+"""The parts that decide which documents there are; those that decide their tokens have keys in meta.json."""
 _LIKE_BASE = ("tokenizer_fingerprint", "vocab_size", "dtype", "eos_token_id", "tokens_per_chunk")
 _LIKE_PLAN = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk", "holdout")
 
 
 def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
-    """Return what is known of a corpus before it is written.
-
-    Raises:
-        TokenizerError: If the end-of-text id does not fit the storage type of the vocabulary.
-    """
+    """Return the meta.json of a corpus as known before it is written."""
     named = options.text.given_tokenizer is None
     return CorpusMeta(
         chunks=(),
@@ -60,9 +55,9 @@ def _describe_holdout(holdout: HoldoutOptions) -> dict[str, Any]:
 
 
 def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> dict[str, Any]:
-    """Return what decides the tokens of a corpus, in JSON types.
+    """Return everything that decides the tokens of a corpus, in JSON types.
 
-    `skip_bad` is not part of it: turned on later, it changes nothing that was written before.
+    `skip_bad` is not included: turning it on later changes nothing written before.
     """
     text, tasks = options.text, options.tasks
     return {
@@ -81,7 +76,7 @@ def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> di
         "task": tasks.task,
         "files": _digest(facts.files),
         **({"given": facts.identity} if facts.identity else {}),
-        # Older journals do not have these.
+        # absent in older journals
         **({"strip": True} if text.strip else {}),
         **({"doc_index": True} if options.output.doc_index else {}),
         **options.holdout.asked,
@@ -89,7 +84,7 @@ def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> di
 
 
 def summarize_identity(identity: dict[str, Any]) -> dict[str, str]:
-    """Return `made_from` of meta.json: a hash of each part that decides the documents, without the tasks."""
+    """Return `made_from` of meta.json: a hash of each part that decides the documents."""
     known = {name: identity.get(name) for name in _DOCUMENTS}
     if not identity["files"]["count"]:
         known.pop("files")
@@ -97,25 +92,20 @@ def summarize_identity(identity: dict[str, Any]) -> dict[str, str]:
 
 
 def find_differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return the names of the parts that differ; equal files are one dataset, however its path is written."""
+    """Return the names of the parts that differ; with equal files, the spelling of the path is ignored."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     same_files = "files" in before and before["files"] == now.get("files")
     return [name for name in names if not (same_files and name == "dataset")]
 
 
 def short_hash(value: Any) -> str:
-    """Return a hash of JSON types, 16 hexadecimal digits."""
+    """Return a hash of JSON types as 16 hexadecimal digits."""
     content = json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def with_base(identity: dict[str, Any], base: CorpusMeta | None) -> dict[str, Any]:
-    """Return an identity that also names the corpus that is appended to."""
-    return identity if base is None else {**identity, APPEND_KEY: base_identity(base)}
-
-
 def match_index(options: PrepareOptions, base: CorpusMeta | None) -> PrepareOptions:
-    """Return the options with a document index exactly where the corpus, or unfinished work, has one."""
+    """Return the options with a document index only if the base, or unfinished work, has one."""
     output = options.output
     if base is not None and output.doc_index != has_doc_index(base):
         how = "with" if has_doc_index(base) else "without"
@@ -129,8 +119,8 @@ def match_index(options: PrepareOptions, base: CorpusMeta | None) -> PrepareOpti
 
 
 def check_like_base(output: Path, base: CorpusMeta, plan: CorpusMeta) -> None:
-    """Raise ConfigError if tokens of another kind would be appended; log what cannot be compared."""
-    # Without a fingerprint the name is all that tells of the tokenizer.
+    """Raise ConfigError if the tokens to append are unlike the base's; log what cannot be compared."""
+    # Without a fingerprint, only the name identifies the tokenizer.
     names = (*_LIKE_BASE, *([] if base.tokenizer_fingerprint else ["tokenizer_name_or_path"]))
     known = [name for name in names if getattr(base, name) not in (None, "", 0) or name == "eos_token_id"]
     unknown = [name for name in names if name not in known or getattr(base, name) is None]
@@ -146,67 +136,61 @@ def check_like_base(output: Path, base: CorpusMeta, plan: CorpusMeta) -> None:
     differences = list_changes(before, now)
     if differences:
         raise ConfigError(
-            f"The corpus in {output} was prepared otherwise: {'; '.join(differences)}. Append with what it "
-            f"was prepared with, or make another corpus."
+            f"The corpus in {output} was prepared differently: {'; '.join(differences)}. Append with "
+            f"the same settings, or make another corpus."
         )
 
 
 def find_appended(
     options: PrepareOptions, base: CorpusMeta | None, identity: dict[str, Any]
 ) -> PrepareResult | None:
-    """Return the result if an earlier run has written these very documents; None if none has.
-
-    Raises:
-        ConfigError: If one has, without `resume`.
-    """
+    """Return the result if an earlier run wrote these documents, else None; ConfigError without `resume`."""
     how = "" if base is None else _describe_written(options.output.output_path, base, identity)
     if base is None or not how:
         return None
     if not options.output.resume:
         raise ConfigError(f"{how}, and would be in it twice.", "With {resume} nothing is done.")
-    return _nothing_done(options, base)
+    return _make_complete_result(options, base)
 
 
 def _describe_written(output: Path, base: CorpusMeta, identity: dict[str, Any]) -> str:
-    """Return the beginning of a sentence on how these documents were written; empty if they were not."""
+    """Describe how these documents were written earlier; empty if they were not."""
     source = short_hash(identity)
     parts = [part for part in base.appended if part.get("source") == source]
     if parts:
         return (
-            f"These very documents were appended to {output} before ({parts[-1]['documents']:,}, from "
+            f"These documents were already appended to {output} ({parts[-1]['documents']:,}, from "
             f"{parts[-1]['first_chunk']} on)"
         )
     if base.made_from and not find_differences(base.made_from, summarize_identity(identity)):
-        return f"The corpus in {output} was made from these very documents: they are in it"
+        return f"The corpus in {output} was made from these documents: they are in it"
     return ""
 
 
 def find_complete(options: PrepareOptions, plan: CorpusMeta) -> PrepareResult | None:
-    """Return the result of a preparation that an earlier run has completed; None if there is work to do.
+    """Return the result if an earlier run completed this preparation, else None.
 
-    So a job that is started again and again with `resume` ends well however often it is started.
-
-    Raises:
-        OutputError: If the directory holds a corpus that this preparation cannot have written.
+    So a job that always passes `resume` succeeds no matter how often it is started. Raises OutputError for a
+    corpus that this preparation cannot have written.
     """
     output = options.output
     path = output.output_path / META_FILE
     if output.overwrite or output.append or not output.resume or not path.exists():
         return None
-    check_contents(output.output_path, overwrite=True)  # nothing but a corpus
+    check_contents(output.output_path, overwrite=True)  # refuse anything but a corpus
     meta = read_meta(path)
     before, now = ({name: getattr(corpus, name) for name in _LIKE_PLAN} for corpus in (meta, plan))
     if before != now:
         raise OutputError(
-            f"{output.output_path} holds a complete corpus that was prepared otherwise: "
+            f"{output.output_path} holds a complete corpus that was prepared differently: "
             f"{'; '.join(list_changes(before, now))}.",
             "Pass {overwrite} to replace it, or choose another place.",
         )
     _check_documents(options, plan, meta)
-    return _nothing_done(options, meta)
+    return _make_complete_result(options, meta)
 
 
-def _nothing_done(options: PrepareOptions, meta: CorpusMeta) -> PrepareResult:
+def _make_complete_result(options: PrepareOptions, meta: CorpusMeta) -> PrepareResult:
     output, val = options.output, None
     if meta.holdout and not output.append:
         held_out = read_val(output.output_path)
@@ -218,7 +202,7 @@ def _nothing_done(options: PrepareOptions, meta: CorpusMeta) -> PrepareResult:
 
 
 def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta) -> None:
-    """Raise OutputError if a complete corpus holds other documents, where its meta.json tells."""
+    """Raise OutputError if a complete corpus was made from other documents, according to its meta.json."""
     if not meta.made_from:
         return
     output = options.output.output_path
@@ -227,7 +211,7 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
     try:
         with open_text(options.text, options.tasks.share) as source:
             facts = source.facts
-    except SourceError as error:  # The texts are no longer needed once they are a corpus.
+    except SourceError as error:  # a complete corpus does not need its source any more
         if options.text.given is not None:
             raise
         unknown = ("files", "given")
@@ -244,7 +228,7 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
 
 
 def _digest(files: Iterable[str]) -> dict[str, Any]:
-    """Return the number of files, their bytes, and a hash of their names, sizes and times of change."""
+    """Return the number of files, their bytes, and a hash of their names, sizes and modification times."""
     known = [_stat(file) for file in files]
     content = json.dumps(known).encode("utf-8", "surrogateescape")
     return {
@@ -257,6 +241,6 @@ def _digest(files: Iterable[str]) -> dict[str, Any]:
 def _stat(file: str) -> tuple[str, int, int]:
     try:
         facts = Path(file).stat()
-    except OSError:  # On the hub, where the address holds the revision.
+    except OSError:  # on the hub; the URL contains the revision
         return file, 0, 0
     return os.path.normpath(file), facts.st_size, facts.st_mtime_ns

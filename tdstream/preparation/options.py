@@ -1,4 +1,4 @@
-"""Options of a preparation: what to read, where to write, what to hold out, which share to do."""
+"""Options of a preparation, grouped by purpose: text, output, hold-out, tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tdstream.writing.staging import check_output
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputOptions:
-    """Where to write a corpus, and how."""
+    """Options of the output."""
 
     output_path: Path = option(Path("data/fineweb-edu-sample-10BT"), "directory for the corpus")
     tokens_per_chunk: int = option(100_000_000, "tokens per shard (1e8 works too)")
@@ -30,7 +30,6 @@ class OutputOptions:
     resume: bool = option(False, "always safe: continue an unfinished preparation, or begin if there is none")
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value out of range, or for two that exclude each other."""
         check_counts(self, "tokens_per_chunk")
         check_switches(self, "overwrite", "doc_index", "append", "resume")
         if self.append and self.overwrite:
@@ -39,30 +38,29 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldoutOptions:
-    """Which documents to hold out, into a corpus of their own."""
+    """Options of the documents to hold out, into a separate corpus."""
 
     val_fraction: float | None = option(None, "share of the documents to hold out, in OUTPUT_PATH/val")
     val_documents: int | None = option(None, "number of documents to hold out instead")
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value out of range, or for both."""
         check_counts(self, "val_documents")
         if self.val_fraction is not None and self.val_documents is not None:
-            raise ConfigError("val_fraction and val_documents are two ways to say the same. Leave one out.")
+            raise ConfigError("val_fraction and val_documents exclude each other. Leave one out.")
         fraction = self.val_fraction
         if fraction is not None and not (isinstance(fraction, (int, float)) and 0 < fraction < 1):
             raise ConfigError(f"val_fraction must be a number above 0 and below 1, got {fraction!r}.")
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The option that was given, by its name; empty where nothing is held out."""
+        """The given option by name; empty if nothing is to be held out."""
         given = {name: getattr(self, name) for name in ("val_fraction", "val_documents")}
         return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskOptions:
-    """Which share of the dataset to prepare."""
+    """Options of a preparation by several tasks."""
 
     task: int | None = option(None, "prepare only this share of the dataset, from 0")
     num_tasks: int | None = option(None, "shares that the dataset is divided into")
@@ -72,11 +70,10 @@ class TaskOptions:
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """The task's number and the number of tasks; None if there is one process."""
+        """Number of this task and number of tasks; None if there is one process."""
         return None if self.task is None or self.num_tasks is None else (self.task, self.num_tasks)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value out of range, or for one of task and num_tasks alone."""
         check_counts(self, "num_tasks")
         check_seconds("merge_wait", self.merge_wait)
         task, num_tasks = self.task, self.num_tasks
@@ -91,7 +88,7 @@ class TaskOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrepareOptions:
-    """All options of a preparation, by what they are for."""
+    """All options of a preparation."""
 
     text: TextOptions = field(default_factory=TextOptions)
     output: OutputOptions = field(default_factory=OutputOptions)
@@ -100,15 +97,11 @@ class PrepareOptions:
 
     @classmethod
     def of(cls, **options: Any) -> PrepareOptions:
-        """Return the options that are named as flags and keyword arguments are, all in one list."""
+        """Return options from keyword arguments, named like the flags."""
         return cls().replace(**options)
 
     def replace(self, **options: Any) -> PrepareOptions:
-        """Return these options with some of them changed.
-
-        Raises:
-            ConfigError: If a value is out of range, or two do not go together.
-        """
+        """Return a copy with some options changed, named like the flags."""
         changed = {}
         for group in fields(self):
             before = getattr(self, group.name)
@@ -119,25 +112,21 @@ class PrepareOptions:
         return PrepareOptions(**changed)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for options of two groups that exclude each other."""
         if self.output.append and self.tasks.task is not None:
             raise ConfigError("append is for one process: several tasks cannot append. Leave one out.")
         if self.output.append and self.holdout.asked:
             raise ConfigError(
-                "append holds nothing out: appended documents all go after those of output_path, and what "
-                "was held out before stays as it is. Leave val_fraction and val_documents out."
+                "append cannot hold documents out: all appended documents go after those of output_path, and "
+                "those held out before stay as they are. Leave val_fraction and val_documents out."
             )
+
+    def check_output(self) -> None:
+        """Raise OutputError if output_path is in use, or holds anything that may not be replaced."""
+        out = self.output
+        task = self.tasks.task
+        check_output(
+            out.output_path, overwrite=out.overwrite, resume=out.resume, task=task, append=out.append
+        )
 
 
 GROUPS = (TextOptions, OutputOptions, HoldoutOptions, TaskOptions)
-
-
-def check_place(output: OutputOptions, tasks: TaskOptions) -> None:
-    """Raise OutputError if output_path is in use, or holds what may not be replaced."""
-    check_output(
-        output.output_path,
-        overwrite=output.overwrite,
-        resume=output.resume,
-        task=tasks.task,
-        append=output.append,
-    )

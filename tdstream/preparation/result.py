@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,35 +16,34 @@ from tdstream.corpus.meta import CorpusMeta
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What has been prepared so far."""
+    """Counts of a preparation."""
 
     documents: int = 0
-    """Documents written, empty ones too."""
+    """Documents written, empty ones included."""
     empty: int = 0
-    """Documents among them without a token of their own."""
+    """Documents that have only an end-of-text token."""
     skipped: int = 0
-    """Records that were left out because they hold no text."""
+    """Records skipped because they have no text."""
     with_eos: int = 0
-    """Documents whose own text holds the end-of-text token."""
+    """Documents whose text contains the end-of-text token."""
     tokens: int = 0
-    """Tokens of these documents, end-of-text tokens too."""
+    """Tokens of these documents, end-of-text tokens included."""
     text_bytes: int = 0
     """Bytes of their texts in UTF-8."""
     seconds: float = field(default=0.0, compare=False)
-    """Time that it took, over all runs."""
+    """Time spent, over all runs."""
 
     @property
     def records(self) -> int:
-        """Records read: every one is written or skipped."""
+        """Records read: each is written or skipped."""
         return self.documents + self.skipped
 
     def __add__(self, other: Counts) -> Counts:
-        """Return both together."""
         return Counts(**{name: getattr(self, name) + getattr(other, name) for name in _FIELDS})
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Counts:
-        """Return the counts in a JSON object; its other keys are ignored."""
+        """Return the counts in a JSON object; other keys are ignored."""
         return cls(**{name: content[name] for name in _FIELDS})
 
 
@@ -53,17 +52,17 @@ _FIELDS = tuple(Counts.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """What is counted of consecutive documents."""
+    """Counted properties of consecutive documents, all arrays [num_documents]."""
 
     ends: NDArray[np.int64]
-    """Where each ends among their tokens, after its end-of-text token; shape [num_documents]."""
+    """End of each document among their tokens, after its end-of-text token."""
     sizes: NDArray[np.int64]
-    """Bytes of each text in UTF-8, shape [num_documents]."""
+    """Bytes of each text in UTF-8."""
     holding: NDArray[np.bool_]
-    """Whether each holds the end-of-text token in its own text, shape [num_documents]."""
+    """Whether each text contains the end-of-text token."""
 
     def counted(self, first: int, stop: int, skipped: int = 0) -> Counts:
-        """Return the counts of documents first to stop - 1, with the records skipped among them."""
+        """Return the counts of documents first to stop - 1, plus `skipped` records."""
         if first == stop:
             return Counts(skipped=skipped)
         begin = int(self.ends[first - 1]) if first else 0
@@ -83,65 +82,52 @@ class DocumentCounts:
 
 
 def count(lengths: NDArray[np.int64]) -> dict[int, int]:
-    """Return number -> how often it occurs."""
+    """Return number -> number of occurrences."""
     values, times = np.unique(lengths, return_counts=True)
     return dict(zip(values.tolist(), times.tolist(), strict=True))
 
 
 def median(lengths: Counter[int]) -> float:
-    """Return the median of at least one number, given as number -> how often it occurs."""
+    """Return the median of at least one number, given number -> number of occurrences."""
     values = np.array(sorted(lengths))
-    upto = np.cumsum([lengths[int(value)] for value in values])
-    total = int(upto[-1])
-    low, high = np.searchsorted(upto, [(total + 1) // 2, total // 2 + 1])
+    up_to = np.cumsum([lengths[int(value)] for value in values])  # occurrences of at most each value
+    total = int(up_to[-1])
+    low, high = np.searchsorted(up_to, [(total + 1) // 2, total // 2 + 1])
     return float(values[low] + values[high]) / 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrepareResult:
-    """What a preparation has done."""
+    """The result of a preparation."""
 
     output_path: Path
     counts: Counts
     meta: CorpusMeta | None
-    """The corpus; None for a task whose share is not merged yet."""
+    """The meta.json of the corpus; None for a task whose share is not merged yet."""
     seconds: float
-    """From the first record to the finished corpus, in all runs together."""
+    """Time from the first record to the finished corpus, over all runs."""
     lengths: Counter[int] = field(default_factory=Counter)
     """Length in tokens, without end-of-text -> documents."""
     val: Counts | None = None
     """Counts of the held-out corpus in ``output_path / "val"``; None if nothing was held out."""
     was_complete: bool = False
-    """Whether an earlier run had completed it; only documents and tokens are counted then."""
+    """Whether an earlier run had completed it; then only documents and tokens are counted."""
 
 
-class Observer(Protocol):
-    """Receives the progress of a preparation."""
+class Observer:
+    """Receives the progress of a preparation, and ignores it."""
 
     def begin(self, total: int | None, done: Counts) -> None:
-        """Receive the number of records to read, None if unknown, and what earlier runs did."""
+        """Receive the number of records to read, None if unknown, and the counts of earlier runs."""
 
     def advance(self, num_records: int, counts: Counts) -> None:
         """Receive the number of records read since the last call, and the counts so far."""
 
     def end(self) -> None:
-        """Receive that the corpus is complete."""
+        """Note that the corpus is complete."""
 
 
-class NoObserver:
-    """An observer that ignores everything."""
-
-    def begin(self, total: int | None, done: Counts) -> None:
-        """Ignore it."""
-
-    def advance(self, num_records: int, counts: Counts) -> None:
-        """Ignore it."""
-
-    def end(self) -> None:
-        """Ignore it."""
-
-
-class Bar:
+class Bar(Observer):
     """A progress bar over documents that also shows tokens and tokens per second."""
 
     def __init__(self, *, visible: bool = True, desc: str = "Preparing") -> None:
@@ -156,22 +142,20 @@ class Bar:
         self.end()
 
     def end(self) -> None:
-        """Close the bar; later output appears below it."""
+        """Close the bar, so that later output appears below it."""
         if self._bar is not None:
             self._bar.close()
 
     def begin(self, total: int | None, done: Counts) -> None:
         """Show the bar, starting where earlier runs stopped."""
         self._tokens_before = done.tokens
-        self._bar = tqdm(
-            total=total,
-            initial=done.records,
-            disable=not self._visible,
-            unit=" doc",
-            unit_scale=True,
-            dynamic_ncols=True,
-            desc=self._desc,
-        )
+        options: dict[str, Any] = {
+            "unit": " doc",
+            "unit_scale": True,
+            "dynamic_ncols": True,
+            "desc": self._desc,
+        }
+        self._bar = tqdm(total=total, initial=done.records, disable=not self._visible, **options)
 
     def advance(self, num_records: int, counts: Counts) -> None:
         """Move the bar."""

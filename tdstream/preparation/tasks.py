@@ -1,4 +1,4 @@
-"""Several tasks that prepare one corpus: wait for all of them, then merge."""
+"""Preparation by several tasks: wait for all of them, then merge their shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tdstream.core.errors import OutputError
-from tdstream.preparation.holdout import count_held_out
+from tdstream.preparation.holdout import read_val_counts
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.writing.journal import is_done
@@ -20,14 +20,7 @@ _PAUSE_S = 0.2
 
 
 def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
-    """Wait for the other tasks, merge the shares of all, and return what all have done.
-
-    The seconds are those of the slowest task.
-
-    Raises:
-        OutputError: If a task has ended without finishing its share.
-        CorpusError: If a task prepared something else.
-    """
+    """Wait for the other tasks, merge all shares, and return the result; its time is this task's."""
     if result.was_complete:
         return result
     output, tasks = options.output, options.tasks
@@ -37,25 +30,22 @@ def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
     for note in merged.notes:
         counts += Counts.from_json(note)
         lengths.update({int(length): int(times) for length, times in note["lengths"]})
-    val = count_held_out(merged.notes) if merged.val is not None else None
+    val = read_val_counts(merged.notes) if merged.val is not None else None
     return replace(result, counts=counts, lengths=lengths, meta=merged.meta, val=val)
 
 
 def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:
-    """Wait until every task has finished its share.
-
-    Raises:
-        OutputError: If one that has not finished shows no life for `patience_s` seconds.
-    """
+    """Wait for all tasks; OutputError if an unfinished one shows no sign of life for `patience_s` s."""
     alive = dict.fromkeys(range(num_tasks), time.monotonic())
     while True:
-        alive = {task: seen for task, seen in alive.items() if not _has_finished(output, task)}
+        directories = {task: task_directory(output, task) for task in alive}
+        for task, directory in directories.items():
+            if is_done(directory) and not is_locked(directory):
+                del alive[task]
         if not alive:
             return
         now = time.monotonic()
-        for task in alive:
-            if _is_alive(task_directory(output, task)):
-                alive[task] = now
+        alive = {task: now if _is_alive(directories[task]) else seen for task, seen in alive.items()}
         dead = [task for task, seen in alive.items() if now - seen > patience_s]
         if dead:
             raise OutputError(
@@ -66,13 +56,8 @@ def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _has_finished(output: Path, task: int) -> bool:
-    directory = task_directory(output, task)
-    return is_done(directory) and not is_locked(directory)
-
-
 def _is_alive(directory: Path) -> bool:
-    """Return whether a task runs: it holds its lock or, where there are no locks, has just written."""
+    """Return whether a task is running: it holds its lock or, without locks, has just written a file."""
     if is_locked(directory):
         return True
     try:

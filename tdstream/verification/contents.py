@@ -1,4 +1,4 @@
-"""One pass over the bytes of a corpus, gathering what the checks of its contents need."""
+"""One pass over the bytes of a corpus that gathers everything the checks of its contents need."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _COUNTED = 1 << 20  # shorter lengths have a counter each; the few longer docume
 
 @dataclass(slots=True)
 class BadIds:
-    """Ids of one shard that are outside the vocabulary."""
+    """Ids in one shard that are outside the vocabulary."""
 
     count: int = 0
     first: int = -1
-    """Place of the first one in the shard."""
+    """Position of the first one in the shard."""
     highest: int = -1
 
     def feed(self, tokens: Tokens, begin: int, limit: int) -> None:
-        """Count the ids of a piece [num_tokens], which begins at `begin`, that are not below the limit."""
+        """Count the ids of a piece [num_tokens] that are not below the limit; the piece starts at `begin`."""
         highest = int(tokens.max(initial=0))
         if highest < limit:
             return
@@ -48,30 +48,30 @@ class Contents:
     documents: DocumentScan | None
     """None if the end-of-text id is unknown."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Readable shard -> its checksum, as meta.json spells it."""
+    """Readable shard -> its checksum, in the format of meta.json."""
     bad_ids: dict[str, BadIds] = field(default_factory=dict)
     last_token: int | None = None
     """The last token of the corpus; None if the last shard is damaged."""
     ends: dict[str, IndexCheck] = field(default_factory=dict)
-    """Shard with an index -> the check of that."""
+    """Shard with an index -> the check of its index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContentsReader:
-    """Reads all shards of a corpus, including those of a wrong size."""
+    """Reads all shards of a corpus, even those of the wrong size."""
 
     directory: Path
     meta: CorpusMeta
     sizes: dict[str, int]
     damaged: set[str]
-    """Shards of a wrong size, whose tokens are at no certain place. Unreadable ones are added."""
+    """Shards of the wrong size, in which positions of tokens are uncertain; unreadable shards are added."""
     indexed: frozenset[str]
     """Shards with an index of the right size."""
     vocab_size: int
-    """All ids should be below; 0 if unknown."""
+    """All ids should be below it; 0 if unknown."""
     piece_bytes: int
     advance: Callable[[int], object] | None
-    """Called with the number of bytes after each piece."""
+    """Called with the number of bytes of each piece that was read."""
 
     def read(self, documents: DocumentScan | None, findings: Findings) -> Contents:
         """Read the corpus, feeding its tokens to `documents`; report shards that cannot be read."""
@@ -110,7 +110,7 @@ class ContentsReader:
             contents.bad_ids[shard.file] = bad
 
     def _open_index(self, shard: Shard, contents: Contents) -> IndexCheck | None:
-        """Return the index to compare with the tokens of a shard; None if there is none, or it is damaged."""
+        """Return the index to compare with a shard's tokens; None if it has none, or the shard is damaged."""
         if shard.file not in self.indexed:
             return None
         check = IndexCheck.open(self.directory / ends_name(shard.file), shard.tokens)
@@ -127,21 +127,21 @@ class ContentsReader:
 
 
 class Document(NamedTuple):
-    """The place of a document."""
+    """Number, position and length of a document."""
 
     number: int
-    """Counted from 0, in the order of the corpus, among the complete documents that were read."""
+    """Counted from 0, in corpus order, among the complete documents that were read."""
     first: int
-    """Place of its first token in the corpus."""
+    """Position of its first token in the corpus."""
     tokens: int
-    """Its tokens, without the end-of-text token."""
+    """Its length, without the end-of-text token."""
 
 
 class DocumentScan:
-    """Takes a stream in pieces; keeps the lengths of its documents and a random sample of their places.
+    """Lengths of the documents in a stream of tokens, and a random sample of the documents.
 
-    The result depends on the stream alone, not on how it is divided into pieces. The sample has `samples`
-    documents, none longer than `longest`; `seed` decides which.
+    The result depends on the stream alone, not on the pieces it arrives in. The sample has `samples`
+    documents, none longer than `longest`; `seed` chooses them.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ class DocumentScan:
         self._samples = samples
         self._longest = longest
         self._random = np.random.default_rng(seed)
-        self._begin = 0  # of the document that is being read
+        self._begin = 0  # of the current document
         self._documents = 0
-        self._broken = False  # whether that document's beginning is unknown
+        self._broken = False  # whether the current document's beginning is unknown
         self._keys = np.empty(0)
         self._chosen: NDArray[np.int64] = np.empty((0, 3), np.int64)
 
@@ -166,10 +166,10 @@ class DocumentScan:
         self.feed_ends(np.flatnonzero(tokens == self._eos_token_id), len(tokens))
 
     def feed_ends(self, eos_places: NDArray[np.int64], num_tokens: int) -> None:
-        """Take the next tokens of the stream by the ascending places of their end-of-text tokens.
+        """Take the next tokens of the stream, given the ascending positions of end-of-text tokens among them.
 
-        At position 100, in a document that began at 95, the places [2, 7] of 10 tokens are the ends 102 and
-        107 of documents that began at 95 and 103, with 7 and 4 tokens; the next document begins at 108.
+        At position 100, in a document that began at 95, the positions [2, 7] of 10 tokens are the ends 102
+        and 107 of documents that began at 95 and 103, with 7 and 4 tokens; the next document begins at 108.
         """
         ends = eos_places + self.position
         self.position += num_tokens
@@ -182,7 +182,7 @@ class DocumentScan:
             self._add(begins[complete], ends[complete] - begins[complete])
 
     def skip(self, num_tokens: int) -> None:
-        """Skip tokens that cannot be read: documents that reach into them are not counted."""
+        """Skip unreadable tokens; documents that reach into them are not counted."""
         self.position += num_tokens
         self._begin = self.position
         self._broken = True
@@ -201,7 +201,7 @@ class DocumentScan:
 
     @property
     def chosen(self) -> list[Document]:
-        """The sample so far, in the order of the corpus."""
+        """The sample so far, in corpus order."""
         return [Document(*row) for row in sorted(self._chosen.tolist())]
 
     def _add(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
@@ -214,7 +214,7 @@ class DocumentScan:
             self._choose(rows)
 
     def _choose(self, rows: NDArray[np.int64]) -> None:
-        """Keep the documents with the smallest random keys: every sample is equally likely."""
+        """Keep the documents with the smallest random keys, so that all samples are equally likely."""
         keys = self._random.random(len(rows))
         if self._longest is not None:
             keys, rows = keys[rows[:, 2] <= self._longest], rows[rows[:, 2] <= self._longest]
@@ -225,14 +225,14 @@ class DocumentScan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LengthStatistics:
-    """Lengths of documents in tokens, without the end-of-text token."""
+    """Document lengths in tokens, without the end-of-text token."""
 
     documents: int
     minimum: int
     median: float
     mean: float
     p99: int
-    """The smallest length that 99 % of the documents do not exceed."""
+    """The shortest length that 99 % of the documents do not exceed."""
     maximum: int
     histogram: tuple[tuple[int, int, int], ...]
     """(lowest length, highest length, documents) of each bin: 0, 1, 2-3, 4-7, 8-15, ..."""
@@ -260,7 +260,7 @@ class LengthCounter:
         lengths, counts = self._distinct()
         if not len(lengths):
             return None
-        up_to = np.cumsum(counts)  # documents that are not longer than each length
+        up_to = np.cumsum(counts)  # documents of at most each length
         documents = int(up_to[-1])
 
         def ranked(rank: int) -> int:
@@ -277,14 +277,14 @@ class LengthCounter:
         )
 
     def _distinct(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the lengths that occur, ascending, and how often each does."""
+        """Return the distinct lengths, ascending, and the number of documents of each."""
         short = np.flatnonzero(self._counts)
         long, times = np.unique(np.array(self._long, np.int64), return_counts=True)
         return np.concatenate([short, long]), np.concatenate([self._counts[short], times])
 
 
 def _make_histogram(lengths: NDArray[Any], counts: NDArray[Any]) -> tuple[tuple[int, int, int], ...]:
-    """Count in bins that double in width, from the first to the last that is not empty."""
+    """Count documents in bins that double in width, from the first to the last non-empty one."""
     bins = np.frexp(lengths)[1]  # 0 -> 0, 1 -> 1, 2 and 3 -> 2, 4 to 7 -> 3, ...
     documents = np.bincount(bins, weights=counts).astype(np.int64)
     return tuple(

@@ -1,4 +1,4 @@
-"""Checks of the index of document ends: against meta.json, and against the tokens that it points at."""
+"""Checks of the index of document ends, against meta.json and against the tokens it points at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECE = 1 << 20  # ends compared at once
 
 
 def check_index_files(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> frozenset[str]:
-    """Report indices that are missing, stray or of the wrong size; return the shards with a sound one."""
+    """Report missing, stray and wrongly sized indices; return the shards whose index has the right size."""
     version = meta.doc_index.get("version")
     if version != DOC_INDEX["version"]:
         why = f"its version {version!r} is unknown" if meta.doc_index else "there is none"
@@ -29,7 +29,7 @@ def check_index_files(meta: CorpusMeta, sizes: dict[str, int], findings: Finding
     sound = frozenset(shard.file for shard in meta.chunks if _check_size(shard.file, meta, sizes, findings))
     expected = {ends_name(shard.file) for shard in meta.chunks}
     for name in sorted(name for name in sizes.keys() - expected if name.endswith(ENDS_SUFFIX)):
-        findings.fault("stray", name, f"is the index of no chunk that {META_FILE} lists.")
+        findings.fault("stray", name, f"is not the index of a chunk that {META_FILE} lists.")
     counts = [count for count in meta.chunk_documents.values() if _is_count(count)]
     if -1 < meta.num_documents != sum(counts):
         wrong = f"says {meta.num_documents:,} documents, but its chunk_documents add up to {sum(counts):,}."
@@ -60,11 +60,11 @@ class IndexCheck:
     ends: NDArray[np.int64]
     """int64 [documents], memory-mapped."""
     digest: str
-    """Its checksum, as meta.json spells it."""
+    """Its checksum, in the format of meta.json."""
     out_of_order: int
-    """The first entry that is not above the one before, or is outside of the shard; -1 if none is."""
+    """The first entry that does not exceed the one before or lies outside of the shard; -1 if none."""
     wrong: int = 0
-    """Entries that do not follow an end-of-text token."""
+    """Number of entries that do not follow an end-of-text token."""
     first_wrong: int = -1
     first_token: int = -1
     """The token before the first wrong entry."""
@@ -72,7 +72,7 @@ class IndexCheck:
 
     @classmethod
     def open(cls, path: Path, num_tokens: int) -> IndexCheck:
-        """Open the index of a shard with so many tokens; its size is right."""
+        """Open the index, known to be of the right size, of a shard of `num_tokens` tokens."""
         digest = hashlib.sha256()
         for piece in byte_pieces(path):
             digest.update(piece.data)
@@ -80,10 +80,10 @@ class IndexCheck:
         return cls(ends, f"sha256:{digest.hexdigest()}", _first_out_of_order(ends, num_tokens))
 
     def feed(self, tokens: Tokens, place: int, eos_token_id: int) -> None:
-        """Compare the next tokens [num_tokens] of the shard, which begin at `place`.
+        """Compare the next tokens [num_tokens] of the shard, which start at position `place`.
 
-        With ends [3, 7], a piece of the tokens 4 to 7 begins at place 4 and has one end, 7: the token before
-        it, number 7 - 1 - 4 = 2 of the piece, has to be end-of-text.
+        With ends [3, 7], the piece of tokens 4 to 7 has one end, 7: the token before it, which is number
+        7 - 1 - 4 = 2 of the piece, must be end-of-text.
         """
         if self.out_of_order >= 0:
             return
@@ -98,12 +98,12 @@ class IndexCheck:
         self.seen = stop
 
     def describe_fault(self, shard: Shard) -> str:
-        """Return what is wrong with the index; empty if nothing is."""
+        """Describe the fault of the index; empty if there is none."""
         if self.out_of_order >= 0:
             end = int(self.ends[self.out_of_order])
             return (
-                f"is no index of {shard.file}: its entry {self.out_of_order:,} is {end:,}, not above the one "
-                f"before, or beyond the chunk's {shard.tokens:,} tokens."
+                f"is not an index of {shard.file}: its entry {self.out_of_order:,} is {end:,}, not above the "
+                f"one before, or beyond the chunk's {shard.tokens:,} tokens."
             )
         if self.wrong:
             return (
@@ -127,7 +127,7 @@ def _first_out_of_order(ends: NDArray[np.int64], num_tokens: int) -> int:
 def check_index(
     meta: CorpusMeta, checks: dict[str, IndexCheck], faulty: set[str], findings: Findings
 ) -> None:
-    """Report wrong indices, by shard; that of a faulty shard cannot be judged."""
+    """Report faulty indices; the index of a faulty shard cannot be judged."""
     sound = 0
     for shard in (shard for shard in meta.chunks if shard.file in checks):
         check, name = checks[shard.file], ends_name(shard.file)

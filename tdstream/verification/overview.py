@@ -1,8 +1,8 @@
-"""Overview of a corpus: its shards, its documents, their lengths, and the beginnings of some of them."""
+"""Overview of a corpus: its shards, its documents, their lengths, and some excerpts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tdstream.corpus.shard_reader import PIECE_BYTES, TokenFiles
 from tdstream.verification.contents import Document, DocumentScan, LengthStatistics
 
 SHOWN_TOKENS = 200
-"""Tokens of a document that are shown."""
+"""Tokens shown of a document."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,7 @@ class Excerpt:
     number: int
     first_token: int
     tokens: int
-    """Tokens of the whole document."""
+    """Length of the whole document."""
     ids: list[int]
     """At most SHOWN_TOKENS."""
     text: str | None
@@ -33,7 +33,7 @@ class Excerpt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """What a corpus is, and what is in it."""
+    """Facts about a corpus, and excerpts of its documents."""
 
     directory: str
     meta: CorpusMeta
@@ -42,12 +42,12 @@ class Overview:
     open_tokens: int
     """Tokens after the last end-of-text token; they count as a document."""
     excerpts: list[Excerpt]
-    """The first document and some random ones; without documents the first tokens."""
+    """The first document and some random ones; the first tokens if the end-of-text id is unknown."""
     kept: dict[str, int]
     """Path of a file derived from the corpus -> its bytes."""
 
     def to_json(self, tokenizer_problem: str) -> dict[str, Any]:
-        """Return it in JSON types; the problem says why there are no texts, empty if there are."""
+        """Return the overview in JSON types; the problem is why there are no texts, empty if there are."""
         meta = self.meta
         return {
             "directory": self.directory,
@@ -80,9 +80,9 @@ def overview(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> Overview:
-    """Read a corpus of the right sizes once, in bounded memory; only its index, if it has one.
+    """Read a corpus of the right sizes once, or only its index, in bounded memory.
 
-    Shows the first document and so many random ones. `advance` is called with the bytes of each piece.
+    Shows the first document and `documents` random ones. `advance` is called with the bytes of each piece.
     """
     files = TokenFiles(directory, DTYPES[meta.dtype], meta.chunks)
     if meta.eos_token_id is None:
@@ -90,7 +90,9 @@ def overview(
         lengths, rest = None, meta.total_tokens
     else:
         scan = DocumentScan(meta.eos_token_id, samples=documents, seed=seed)
-        _feed(scan, files, meta, piece_bytes, advance or (lambda _: None))
+        for num_bytes in _feed(scan, files, meta, piece_bytes):
+            if advance is not None:
+                advance(num_bytes)
         rest = scan.rest
         scan.finish()
         first = [] if scan.first_document is None else [scan.first_document]
@@ -106,21 +108,16 @@ def overview(
     )
 
 
-def _feed(
-    scan: DocumentScan,
-    files: TokenFiles,
-    meta: CorpusMeta,
-    piece_bytes: int,
-    advance: Callable[[int], object],
-) -> None:
+def _feed(scan: DocumentScan, files: TokenFiles, meta: CorpusMeta, piece_bytes: int) -> Iterator[int]:
+    """Scan a corpus; yield the bytes of each piece."""
     if has_doc_index(meta):
         for shard in meta.chunks:
             scan.feed_ends(read_ends(files.directory, meta, shard.file) - 1, shard.tokens)
-            advance(shard.tokens * files.dtype.itemsize)
+            yield shard.tokens * files.dtype.itemsize
         return
     for piece in files.pieces(piece_bytes):
         scan.feed(piece)
-        advance(piece.nbytes)
+        yield piece.nbytes
 
 
 def _make_excerpt(files: TokenFiles, document: Document, tokenizer: Any) -> Excerpt:

@@ -1,4 +1,4 @@
-"""Round trip of sample documents: decoded and encoded again, they keep the ids of the right tokenizer."""
+"""Round trip of sample documents: decoding and encoding with the right tokenizer keeps their ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tdstream.verification.contents import Document
 from tdstream.verification.verify_report import Findings
 
 LONGEST_SAMPLE = 1 << 17
-"""Tokens of the longest document that is decoded, which bounds memory and time."""
+"""Tokens of the longest document decoded; bounds memory and time."""
 
 _PROBES = (
     "Hello, world!  It's 3.14\n\n\tok",
@@ -26,7 +26,7 @@ class KnownTokenizer:
 
     tokenizer: Any
     fingerprint: str = ""
-    """As meta.json spells it; empty if unknown."""
+    """In the format of meta.json; empty if unknown."""
 
     @property
     def num_ids(self) -> int:
@@ -34,23 +34,23 @@ class KnownTokenizer:
         return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of ids, special tokens included and spaces as they are."""
+        """Return the text of ids, with special tokens and unchanged spaces."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, as a preparation makes them."""
+        """Return the ids of a text, as `prepare` makes them."""
         encoded = self.tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)
         return list(encoded["input_ids"])
 
     def is_reversible(self) -> bool:
-        """Return whether difficult texts survive being encoded and decoded."""
+        """Return whether difficult texts survive encoding and decoding."""
         return all(self.decode(self.encode(probe)) == probe for probe in _PROBES)
 
 
 def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings) -> None:
     """Compare a tokenizer with the one that wrote the corpus.
 
-    Another fingerprint is only a note: releases of the tokenizers package describe one tokenizer differently.
+    A different fingerprint is only a note: it may come from another release of the tokenizers package.
     """
     num_ids, eos = len(known.tokenizer), known.tokenizer.eos_token_id
     if meta.vocab_size > 0 and num_ids != meta.vocab_size:
@@ -73,7 +73,7 @@ def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings)
 def check_round_trip(
     files: TokenFiles, documents: list[Document], known: KnownTokenizer, findings: Findings
 ) -> None:
-    """Decode and encode documents; other ids are a fault only if the tokenizer itself loses nothing."""
+    """Decode and encode documents; different ids are a fault only if the tokenizer is lossless."""
     try:
         lossy, changed = _compare(files, documents, known)
     except Exception as error:  # a tokenizer may raise anything
@@ -104,7 +104,7 @@ def check_round_trip(
 def _compare(
     files: TokenFiles, documents: list[Document], known: KnownTokenizer
 ) -> tuple[list[Document], list[Document]]:
-    """Return the documents with other ids: those a lossy tokenizer explains, and those it does not."""
+    """Return the documents with different ids: those that a lossy tokenizer explains, and the others."""
     lossy: list[Document] = []
     changed: list[Document] = []
     reversible = known.is_reversible()

@@ -1,4 +1,4 @@
-"""Verification of a corpus against its meta.json, naming everything that is wrong."""
+"""Verification of a corpus against its meta.json, with every fault named."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def verify_corpus(
     piece_bytes: int = PIECE_BYTES,
     advance: Callable[[int], object] | None = None,
 ) -> VerifyReport:
-    """Verify sizes, checksums, ids, document ends, and that random documents decode and encode again.
+    """Verify sizes, checksums, ids, document ends, and the round trip of random documents.
 
-    `fast` compares names and sizes only. `without_tokenizer` tells the report why there is none. `dtype` and
-    `eos_token_id` are those of bare shards. `advance` is called with the number of bytes after each piece.
+    `fast` compares names and sizes only. `without_tokenizer` is the reason why there is no tokenizer. `dtype`
+    and `eos_token_id` are those of bare shards. `advance` is called with the bytes of each piece.
     """
     directory, findings = Path(directory), Findings()
     sizes = file_sizes(directory)
@@ -57,12 +57,14 @@ def verify_corpus(
     check_held_out(directory, meta, findings)
     indexed = check_index_files(meta, sizes, findings)
     if fast:
-        findings.unchecked.append("contents of the shards: only names and sizes were asked for")
+        findings.unchecked.append("contents of the shards: only names and sizes were requested")
         return _report(directory, fast, meta, None, findings)
     known = None
     if tokenizer is not None:
         known = KnownTokenizer(tokenizer=tokenizer, fingerprint=tokenizer_fingerprint)
-    meta = _with_eos(meta, eos_token_id, tokenizer)
+    if meta.eos_token_id is None:
+        known_eos = tokenizer.eos_token_id if eos_token_id is None and known else eos_token_id
+        meta = replace(meta, eos_token_id=known_eos)
     reader = ContentsReader(
         directory=directory,
         meta=meta,
@@ -73,7 +75,10 @@ def verify_corpus(
         piece_bytes=piece_bytes,
         advance=advance,
     )
-    contents = reader.read(_make_scan(meta, samples, seed), findings)
+    scan = None
+    if meta.eos_token_id is not None and meta.dtype:
+        scan = DocumentScan(meta.eos_token_id, samples=samples, seed=seed, longest=LONGEST_SAMPLE)
+    contents = reader.read(scan, findings)
     _check_contents(reader, contents, findings)
     if known is None:
         findings.unchecked.append(f"decoding of documents: {without_tokenizer}")
@@ -81,21 +86,6 @@ def verify_corpus(
         check_tokenizer(meta, known, findings)
         _check_samples(directory, meta, contents, known, findings)
     return _report(directory, fast, meta, contents, findings)
-
-
-def _with_eos(meta: CorpusMeta, eos_token_id: int | None, tokenizer: Any) -> CorpusMeta:
-    """Fill in the end-of-text id if meta.json lacks it."""
-    if meta.eos_token_id is not None:
-        return meta
-    if eos_token_id is None and tokenizer is not None:
-        eos_token_id = tokenizer.eos_token_id
-    return replace(meta, eos_token_id=eos_token_id)
-
-
-def _make_scan(meta: CorpusMeta, samples: int, seed: int) -> DocumentScan | None:
-    if meta.eos_token_id is None or not meta.dtype:
-        return None
-    return DocumentScan(meta.eos_token_id, samples=samples, seed=seed, longest=LONGEST_SAMPLE)
 
 
 def _report(
@@ -117,8 +107,10 @@ def _report(
 
 def _check_contents(reader: ContentsReader, contents: Contents, findings: Findings) -> None:
     meta = reader.meta
-    known = {file: checksum for file, checksum in meta.chunk_checksums.items() if _is_known(checksum)}
-    expected = {shard.file: known[shard.file] for shard in meta.chunks if shard.file in known}
+    stated = {shard.file: meta.chunk_checksums.get(shard.file) for shard in meta.chunks}
+    expected = {
+        file: sha for file, sha in stated.items() if isinstance(sha, str) and sha.startswith(ALGORITHM)
+    }
     _check_checksums(meta, expected, contents, reader.damaged, findings)
     _check_ids(meta, contents, reader.vocab_size, findings)
     _check_documents(meta, contents, reader.damaged, findings)
@@ -127,14 +119,10 @@ def _check_contents(reader: ContentsReader, contents: Contents, findings: Findin
     check_index(meta, contents.ends, faulty, findings)
 
 
-def _is_known(checksum: object) -> bool:
-    return isinstance(checksum, str) and checksum.startswith(ALGORITHM)
-
-
 def _check_checksums(
     meta: CorpusMeta, expected: dict[str, str], contents: Contents, damaged: set[str], findings: Findings
 ) -> None:
-    """Compare checksums; a shard with the content of another one is reported together with it."""
+    """Compare checksums; report shards that hold each other's content as swapped."""
     missing = len({shard.file for shard in meta.chunks}) - len(expected)
     if missing:
         findings.unchecked.append(f"bytes of {missing:,} chunks: there is no checksum for them")
@@ -155,7 +143,7 @@ def _check_checksums(
 
 
 def _check_swapped(expected: dict[str, str], wrong: dict[str, str], findings: Findings) -> set[str]:
-    """Report content that is in the wrong shard; return the shards that hold another one's."""
+    """Report content in the wrong shard; return the shards that hold another shard's content."""
     owners = defaultdict(list)
     for file, checksum in expected.items():
         owners[checksum].append(file)
@@ -186,7 +174,7 @@ def _check_ids(meta: CorpusMeta, contents: Contents, vocab_size: int, findings: 
 
 
 def _check_documents(meta: CorpusMeta, contents: Contents, damaged: set[str], findings: Findings) -> None:
-    """Compare end-of-text tokens with the number of documents, and check the last token of the corpus."""
+    """Check the last token of the corpus, and the number of end-of-text tokens."""
     if contents.documents is None:
         unknown = "end-of-text id" if meta.dtype else "type of the tokens"
         findings.unchecked.append(f"document ends: the {unknown} is unknown")
@@ -220,7 +208,7 @@ def _check_eos_count(eos_tokens: int, num_documents: int, findings: Findings) ->
 def _check_samples(
     directory: Path, meta: CorpusMeta, contents: Contents, known: KnownTokenizer, findings: Findings
 ) -> None:
-    """Decode those of the chosen documents that are in shards without a fault."""
+    """Check the round trip of the sampled documents that lie in sound shards."""
     if contents.documents is None:
         findings.unchecked.append("decoding of documents: their ends are unknown")
         return
@@ -234,4 +222,4 @@ def _check_samples(
     if sound:
         check_round_trip(files, sound, known, findings)
     else:
-        findings.unchecked.append("decoding of documents: none was asked for, or none is undamaged")
+        findings.unchecked.append("decoding of documents: none was requested, or none is undamaged")

@@ -1,4 +1,4 @@
-"""The report of `verify`: faults, notes, and what could not be checked."""
+"""The report of `verify`: faults, notes, and the checks made and not made."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """One thing that is wrong with a corpus."""
+    """One fault of a corpus."""
 
     kind: str
     """One of: meta, dtype, empty, missing, truncated, extended, odd_size, unreadable, checksum, swapped,
     id_range, index, order, eos_count, last_token, stray, unfinished, tokenizer, round_trip."""
     file: str
-    """The file inside the corpus directory; empty if the fault is one of the whole corpus."""
+    """The file inside the corpus directory; empty if the fault concerns the whole corpus."""
     message: str
-    """What was found, and what was expected."""
+    """The finding and the expectation."""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message}" if self.file else self.message
@@ -30,31 +30,31 @@ class VerifyReport:
     fast: bool
     """Whether only names and sizes were compared."""
     chunks: int
-    """Shards that the corpus should have."""
+    """Number of shards in meta.json."""
     tokens: int
-    """Tokens that they should hold."""
+    """Number of tokens in meta.json."""
     eos_tokens: int | None
     """End-of-text tokens found; None if they were not counted."""
     faults: tuple[Fault, ...]
     notes: tuple[str, ...]
-    """What is unusual, but not wrong."""
+    """Unusual, but not wrong."""
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
-    """What could not be checked, each with the reason."""
+    """Each with the reason why it could not be checked."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that could be checked is wrong."""
+        """Whether no check found a fault."""
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report in JSON types, with the key ``ok`` first."""
+        """Return the report in JSON types, ``ok`` first."""
         return {"ok": self.ok, **asdict(self)}
 
 
 @dataclass(slots=True)
 class Findings:
-    """What the checks have found so far."""
+    """The results of the checks so far."""
 
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Appending to a corpus: what is checked before, and its meta.json afterwards."""
+"""Appending to a corpus: the checks before, and the meta.json after."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tdstream.writing.publish import CHUNK_PATTERN, check_staged
 def check_base(output: Path) -> CorpusMeta:
     """Return the meta.json of a corpus that can be appended to; refuse any other directory.
 
-    Other files may be beside the shards: nothing is removed.
+    Unrelated files are allowed, since nothing is removed.
     """
     path = output / META_FILE
     if not path.exists():
@@ -33,9 +33,8 @@ def check_base(output: Path) -> CorpusMeta:
             f"{output} holds documents that were held out; appended documents are not. Append to the "
             f"corpus that they were held out of, or make another one."
         )
-    names = file_names(meta)
-    strays = sorted(path.name for path in output.iterdir() if CHUNK_PATTERN.fullmatch(path.name))
-    strays = [name for name in strays if name not in names]
+    found = {path.name for path in output.iterdir() if CHUNK_PATTERN.fullmatch(path.name)}
+    strays = sorted(found - file_names(meta))
     if strays:
         raise OutputError(f"{output} holds {strays[0]}, which {META_FILE} does not list. Move it away first.")
     sizes = list_sizes(output)
@@ -50,14 +49,14 @@ def check_base(output: Path) -> CorpusMeta:
 
 
 def next_number(base: CorpusMeta | None) -> int:
-    """Return the number of the first new shard, above those of the corpus that is appended to, if any."""
+    """Return the number of the first new shard: one above the highest of the base, 0 without a base."""
     files = () if base is None else base.chunks
     numbers = [int(chunk.file[6:-4]) for chunk in files if CHUNK_PATTERN.fullmatch(chunk.file)]
     return max(numbers, default=-1) + 1
 
 
 def base_identity(base: CorpusMeta) -> dict[str, Any]:
-    """Return the identity of a corpus for the journal of what is appended to it."""
+    """Return the identity of a base corpus, for the journal of the preparation that appends to it."""
     content = json.dumps([base.to_json()["chunks"], base.chunk_checksums, base.appended])
     return {
         "chunks": len(base.chunks),
@@ -69,7 +68,7 @@ def base_identity(base: CorpusMeta) -> dict[str, Any]:
 def appended_meta(
     base: CorpusMeta, plan: CorpusMeta, entries: list[JournalEntry], num_documents: int, source: str
 ) -> CorpusMeta:
-    """Return the meta.json of a corpus with new shards; `source` is a hash of what they were made from."""
+    """Return the meta.json of the base with new shards; `source` is the hash of their source."""
     new = complete_meta(plan, entries, num_documents)
     part = {"first_chunk": new.chunks[0].file, "documents": num_documents, "source": source}
     return replace(

@@ -1,12 +1,12 @@
-"""Writer of held-out documents: a second corpus beside the first, and as safe as the first at any time.
+"""Writer of held-out documents: a second corpus, `val`, as safe as the main one at any time.
 
-Whenever a shard of the first corpus is full, what has been written of the second is made durable too, and the
-journal's line for that shard says how much that is::
+Whenever a shard of the main corpus is full, the held-out documents written so far are made durable too, and
+the journal's line for that shard records them::
 
     {"chunks": [...], "tokens": 70, "documents": 3, "total": 9}
 
-with the entries of the shards completed since the previous line, the tokens and documents in the open shard,
-and the number of all documents. A resumed run truncates the open shard there.
+These are the shards completed since the previous line, the tokens and documents in the open shard, and the
+number of all held-out documents. A resumed run truncates the open shard there.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tdstream.writing.publish import clear_staging
 from tdstream.writing.shard_writer import ShardWriter
 
 NOTE_KEY = "held_out"
-"""The key of the held-out documents in a note of the journal."""
+"""Key of the held-out documents in a note of the journal."""
 
 
 class HeldOutWriter:
-    """Writes held-out documents beside the shards of a corpus; resumes after that corpus's safe shards."""
+    """Writes held-out documents; resumes where they stood when the main corpus's last safe shard ended."""
 
     def __init__(self, staging: Path, plan: CorpusMeta, entries: list[JournalEntry]) -> None:
         self._directory = staging / VAL_DIR
@@ -55,19 +55,19 @@ class HeldOutWriter:
             self._shards.resume(tokens, documents)
 
     def append(self, token_ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Write whole documents: token ids [num_tokens], and where each ends [num_documents]."""
+        """Write whole documents: token ids [num_tokens], and the end of each [num_documents]."""
         self._shards.append(token_ids, ends)
         self.num_documents += len(ends)
 
     def sync(self) -> dict[str, Any]:
-        """Make all that is written durable; return the journal's note on it."""
+        """Make everything written durable; return the journal's note on it."""
         tokens, documents = self._shards.sync()
         new = [entry.to_json() for entry in self._shards.entries[self._recorded :]]
         self._recorded = len(self._shards.entries)
         return {"chunks": new, "tokens": tokens, "documents": documents, "total": self.num_documents}
 
     def close(self) -> list[JournalEntry]:
-        """Finish the last shard; return all of them."""
+        """Finish the last shard; return all shards."""
         self._shards.close({})
         return self._shards.entries
 
@@ -77,12 +77,12 @@ class HeldOutWriter:
         write_meta(self._directory / META_FILE, meta)
 
     def leave(self) -> None:
-        """Close the files; what is safe stays."""
+        """Close the files and keep them for a resumed run."""
         self._shards.leave()
 
 
 def complete_val_meta(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
-    """Return the meta.json of documents held out of the corpus of a plan; refuse if there are none."""
+    """Return the meta.json of the held-out documents; refuse if there are none."""
     meta = complete_meta(replace(plan, holdout={**plan.holdout, "part": "val"}), entries, num_documents)
     if not meta.chunks:
         raise CorpusError(
@@ -93,13 +93,13 @@ def complete_val_meta(plan: CorpusMeta, entries: list[JournalEntry], num_documen
 
 
 def read_val_entries(entries: list[JournalEntry]) -> list[JournalEntry]:
-    """Return the safe shards of held-out documents from the notes on the shards beside them."""
+    """Return the safe shards of held-out documents, from the main shards' notes."""
     lines = [line for entry in entries for line in entry.note.get(NOTE_KEY, {}).get("chunks", [])]
     return [JournalEntry.from_json(line) for line in lines]
 
 
 def count_held_out(entries: list[JournalEntry]) -> int:
-    """Return the number of safe held-out documents from the notes on the shards beside them."""
+    """Return the number of safe held-out documents, from the main shards' notes."""
     return int(_last_state(entries).get("total", 0))
 
 

@@ -1,16 +1,16 @@
-"""The journal of an unfinished corpus: which shards are safe, and where the input stood at each one's end.
+"""Journal of an unfinished corpus: which shards are safe, and where the input stood at the end of each.
 
-It is a file of JSON lines in the directory of its shards::
+It is a file of JSON lines beside the shards::
 
-    {"tdstream_journal": 1, "plan": {...}, "identity": {...}}      what is prepared; decides every byte
+    {"tdstream_journal": 1, "plan": {...}, "identity": {...}}      the header; decides every byte
     {"file": "chunk_000000.bin", "tokens": 100, "checksum": "sha256:...", "note": {...},
-     "documents": 7, "ends_checksum": "sha256:..."}                the last two if there is an index
+     "documents": 7, "ends_checksum": "sha256:..."}                the last two with an index only
     ...
     {"file": "", ..., "note": {...}}                               a finished task's note after its last shard
     {"done": true}                                                 the task is finished
 
-A line is written once its shard is durable under its name, and is durable before the next shard is begun.
-A truncated last line counts as never written, and its shard is written again.
+A line is written after its shard is durable under its final name, and made durable before the next shard
+starts. A truncated last line is ignored, and its shard is written again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DONE = b'{"done":true}\n'
 
 
 class IndexEntry(NamedTuple):
-    """The index of the documents that end in a shard."""
+    """A shard's index of document ends."""
 
     documents: int
     checksum: str
@@ -42,12 +42,12 @@ class IndexEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A shard that is durable under its name."""
+    """A safe shard: durable under its final name."""
 
     shard: Shard
     checksum: str
     note: dict[str, Any]
-    """What the caller needs to resume after this shard."""
+    """The caller's data for resuming after this shard."""
     index: IndexEntry | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class JournalEntry:
         return cls(shard, str(line["checksum"]), dict(line["note"]), index)
 
     def file_sizes(self, width: int) -> dict[str, int]:
-        """Return the files of the shard and their bytes, at `width` bytes a token."""
+        """Return the shard's files and their sizes in bytes, at `width` bytes per token."""
         sizes = {self.shard.file: self.shard.tokens * width}
         if self.index is not None:
             sizes[ends_name(self.shard.file)] = self.index.documents * ENDS_DTYPE.itemsize
@@ -78,15 +78,15 @@ class JournalContent:
     """The content of a journal."""
 
     plan: dict[str, Any]
-    """The future meta.json, without its shards."""
+    """The future meta.json without shards."""
     identity: dict[str, Any]
     """Everything that decides the bytes of the shards."""
     entries: list[JournalEntry] = field(default_factory=list)
     tail: list[JournalEntry] = field(default_factory=list)
-    """Of a finished task: one entry without a file, with the note after the last shard."""
+    """In a finished task, one entry without a file: the note after the last shard."""
     done: bool = False
     num_bytes: int = 0
-    """Length of the complete lines."""
+    """Bytes of the complete lines."""
 
     @property
     def num_tokens(self) -> int:
@@ -95,7 +95,7 @@ class JournalContent:
 
     @property
     def num_documents(self) -> int:
-        """Documents that are safe as a whole, if the notes count them."""
+        """Documents that are completely safe, if the notes count them."""
         return sum(int(entry.note.get("documents", 0)) for entry in [*self.entries, *self.tail])
 
 
@@ -126,7 +126,7 @@ class Journal:
         return cls(directory / JOURNAL_FILE)
 
     def add(self, entry: JournalEntry) -> None:
-        """Record a shard that is durable under its name."""
+        """Record a safe shard."""
         self._write(entry.to_json())
 
     def finish(self, note: dict[str, Any]) -> None:
@@ -160,10 +160,10 @@ def read_journal(directory: Path) -> JournalContent | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    lines = content.split(b"\n")[:-1]  # what follows the last line break is truncated
+    lines = content.split(b"\n")[:-1]  # the rest is a truncated line
     parsed = [_parse(path, number, line, last=number == len(lines)) for number, line in enumerate(lines, 1)]
     whole = [line for line in parsed if line is not None]
-    if whole and whole[-1].get("file") == "":  # killed before {"done": true}: the task has to finish again
+    if whole and whole[-1].get("file") == "":  # killed before {"done": true}: finish again
         whole.pop()
     _check_version(path, whole[0] if whole else {})
     num_bytes = sum(len(line) + 1 for line in lines[: len(whole)])
@@ -212,7 +212,7 @@ def _damaged(path: Path, what: str) -> CorpusError:
 
 
 def is_done(directory: Path) -> bool:
-    """Return whether the journal of a directory ends with {"done": true}, without reading all of it."""
+    """Return whether a directory's journal ends with {"done": true}; reads only its end."""
     try:
         with (directory / JOURNAL_FILE).open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -233,7 +233,7 @@ def _show(value: Any) -> str:
 
 
 def check_shards(directory: Path, entries: list[JournalEntry], width: int) -> None:
-    """Refuse to resume if a file of the safe shards is missing or has another size."""
+    """Refuse to resume if a file of a safe shard is missing or has the wrong size."""
     sizes = list_sizes(directory)
     for entry in entries:
         for name, expected in entry.file_sizes(width).items():
@@ -247,7 +247,7 @@ def check_shards(directory: Path, entries: list[JournalEntry], width: int) -> No
 
 
 def complete_meta(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
-    """Return the meta.json of a finished corpus of these shards."""
+    """Return the meta.json of a corpus of these shards."""
     encoder = join_encoders([str(entry.note.get("encoder", "")) for entry in entries])
     indices = {entry.shard.file: entry.index for entry in entries if entry.index is not None}
     return replace(
@@ -264,5 +264,5 @@ def complete_meta(plan: CorpusMeta, entries: list[JournalEntry], num_documents: 
 
 
 def join_encoders(names: list[str]) -> str:
-    """Return the encoders that wrote a corpus, in the order of their first use: "gigatoken+hf"."""
+    """Return the distinct encoders in order of first use: "gigatoken+hf"."""
     return "+".join(dict.fromkeys(part for name in names for part in name.split("+") if part))

@@ -1,7 +1,7 @@
-"""Locks on a directory, which the kernel releases when their process ends.
+"""Directory locks, which the kernel releases when their process ends.
 
-`filelock` has no shared locks (tasks share theirs), cannot ask whether another process holds a lock, and on
-file systems without locks falls back to a marker file, which a killed process leaves behind.
+Not `filelock`: it has no shared locks (tasks need them), cannot tell whether another process holds a lock,
+and on file systems without locks falls back to a marker file that outlives a killed process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def take_lock(directory: Path, output: Path, *, shared: bool = False) -> int:
-    """Lock a directory, created if needed; return the descriptor that holds the lock until it is closed.
+    """Lock a directory, creating it if needed; return the descriptor that holds the lock until it is closed.
 
-    `output`, the corpus directory, is named in the OutputError raised if another process holds the lock.
+    Raises OutputError, which names the corpus directory `output`, if another process holds the lock.
     """
     path = directory / LOCK_FILE
     while True:
@@ -32,13 +32,13 @@ def take_lock(directory: Path, output: Path, *, shared: bool = False) -> int:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:
-            continue  # the previous holder has just removed the directory
+            continue  # the last holder has just removed the directory
         if not _lock(descriptor, output, shared=shared):
             return descriptor
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
-        os.close(descriptor)  # the locked file was removed in the meantime: lock its successor
+        os.close(descriptor)  # the file was removed before it was locked: lock its successor
 
 
 def _lock(descriptor: int, output: Path, *, shared: bool) -> bool:

@@ -1,7 +1,7 @@
-"""The merge of several tasks' shards into one corpus: shards are renamed, and meta.json is written.
+"""Merge of several tasks' shards into one corpus: shards are renamed, and meta.json is written.
 
-Shards are numbered in the order of the tasks, whichever finished first. An interrupted merge can be started
-again: each shard has its old name or its new one.
+Shards are numbered in the order of the tasks, regardless of which finished first. An interrupted merge can be
+started again: each shard has either its old or its new name.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tdstream.writing.staging import task_directory
 
 @dataclass(frozen=True, slots=True)
 class MergedCorpus:
-    """A corpus that several tasks have prepared."""
+    """A corpus prepared by several tasks."""
 
     meta: CorpusMeta
     val: CorpusMeta | None
     """The held-out documents; None if there are none."""
     notes: list[dict[str, Any]]
-    """The tasks' notes on each shard; empty if an earlier merge has removed them."""
+    """The tasks' notes on their shards; empty if an earlier merge removed them."""
 
 
 def merge_tasks(output: Path, *, overwrite: bool = False) -> MergedCorpus:
-    """Make one corpus of the shards of all tasks, if all are finished and belong to one preparation."""
+    """Make one corpus of all tasks' shards; refuse if a task is unfinished or of another preparation."""
     staging = output / STAGING_DIR
     if not staging.is_dir():
         raise _nothing_to_merge(output)
@@ -65,7 +65,7 @@ def _nothing_to_merge(output: Path) -> CorpusError:
 
 
 def _read_journals(output: Path) -> list[JournalContent]:
-    """Return the journals of all tasks in order; refuse if one is missing or of another preparation."""
+    """Return the journals of all tasks, in order; refuse if one is missing or of another preparation."""
     found = {
         int(path.name.removeprefix("task_")): read_journal(path)
         for path in sorted((output / STAGING_DIR).iterdir())
@@ -77,7 +77,12 @@ def _read_journals(output: Path) -> list[JournalContent]:
     first = known[min(known)]
     num_tasks = int(first.identity.get("num_tasks") or 0)
     for task, journal in known.items():
-        _check_identity(output, task, journal, {**first.identity, "task": task})
+        changes = list_changes({**first.identity, "task": task}, journal.identity)
+        if changes:
+            raise CorpusError(
+                f"{task_directory(output, task)} belongs to another preparation: {'; '.join(changes)}.",
+                "Prepare that task again, with the options of the others and {overwrite}.",
+            )
     if max(known) >= num_tasks:
         raise CorpusError(
             f"{output} holds shards of task {max(known)}, but there are tasks 0 to {num_tasks - 1}. "
@@ -93,17 +98,10 @@ def _read_journals(output: Path) -> list[JournalContent]:
     return [known[task] for task in range(num_tasks)]
 
 
-def _check_identity(output: Path, task: int, journal: JournalContent, expected: dict[str, Any]) -> None:
-    changes = list_changes(expected, journal.identity)
-    if changes:
-        raise CorpusError(
-            f"{task_directory(output, task)} belongs to another preparation: {'; '.join(changes)}.",
-            "Prepare that task again, with the options of the others and {overwrite}.",
-        )
-
-
 def _merge(output: Path, journals: list[JournalContent]) -> MergedCorpus:
-    staging, plan = output / STAGING_DIR, _read_plan(journals[0])
+    staging, written = output / STAGING_DIR, journals[0].plan
+    known = {name: written[name] for name in CorpusMeta.__dataclass_fields__ if name in written}
+    plan = CorpusMeta(**{**known, "chunks": ()})
     tasks = [task_directory(output, task) for task in range(len(journals))]
     entries = _rename_shards(tasks, [journal.entries for journal in journals], staging)
     if not entries:
@@ -122,15 +120,10 @@ def _merge(output: Path, journals: list[JournalContent]) -> MergedCorpus:
     return MergedCorpus(meta, val, [entry.note for of_task in with_tails for entry in of_task])
 
 
-def _read_plan(journal: JournalContent) -> CorpusMeta:
-    known = {name: journal.plan[name] for name in CorpusMeta.__dataclass_fields__ if name in journal.plan}
-    return CorpusMeta(**{**known, "chunks": ()})
-
-
 def _merge_val(
     tasks: list[Path], entries: list[list[JournalEntry]], staging: Path, plan: CorpusMeta
 ) -> CorpusMeta:
-    """Make one corpus of the documents that the tasks held out."""
+    """Make one corpus of the documents held out by the tasks."""
     (staging / VAL_DIR).mkdir(exist_ok=True)
     held_out = [read_val_entries(of_task) for of_task in entries]
     shards = _rename_shards([task / VAL_DIR for task in tasks], held_out, staging / VAL_DIR)
@@ -142,7 +135,7 @@ def _merge_val(
 def _rename_shards(
     sources: list[Path], entries: list[list[JournalEntry]], target: Path
 ) -> list[JournalEntry]:
-    """Move the shards of all tasks to one directory, numbered in order; return their new entries."""
+    """Move all tasks' shards to one directory, numbered in order; return their new entries."""
     renamed: list[JournalEntry] = []
     for source, of_task in zip(sources, entries, strict=True):
         for entry in of_task:

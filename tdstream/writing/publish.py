@@ -1,4 +1,4 @@
-"""The output directory of a corpus: what may be replaced there, and the move of a finished corpus into it."""
+"""The output directory of a corpus: what may be replaced in it, and the move of a finished corpus there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tdstream.writing.journal import JOURNAL_FILE
 from tdstream.writing.locks import LOCK_FILE
 
 CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.(bin|ends)")
-"""File names of shards and of their indices."""
+"""File names of shards and their indices."""
 TASK_PATTERN = re.compile(r"task_\d{5,}")
 """Directories of tasks inside the staging directory."""
 _STAGED_PATTERN = re.compile(
@@ -28,7 +28,7 @@ _STAGED_PATTERN = re.compile(
 
 @contextmanager
 def explain_os_errors(output: Path) -> Iterator[None]:
-    """Raise an OSError of writing into a directory as an OutputError."""
+    """Turn any OSError into an OutputError that names the output directory."""
     try:
         yield
     except OutputError:
@@ -48,7 +48,7 @@ def _explain(output: Path, error: OSError) -> str:
 
 
 def check_space(directory: Path, num_bytes: int) -> None:
-    """Raise OSError (ENOSPC) if the file system of a directory has no space for the next shard."""
+    """Raise OSError (ENOSPC) unless the file system has space for the next shard."""
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize
     if free < num_bytes:
@@ -56,7 +56,7 @@ def check_space(directory: Path, num_bytes: int) -> None:
 
 
 def check_parent(output: Path) -> None:
-    """Refuse a new directory that cannot be created."""
+    """Refuse an output directory that cannot be created."""
     parent = next(path for path in output.absolute().parents if os.path.lexists(path))
     if not parent.is_dir():
         raise OutputError(f"{output} cannot be created: {parent} is a file. Choose another output path.")
@@ -67,7 +67,7 @@ def check_parent(output: Path) -> None:
 
 
 def check_contents(output: Path, *, overwrite: bool) -> None:
-    """Refuse a directory that is not empty; with `overwrite` only if it holds more than a corpus."""
+    """Refuse a directory that is not empty or, with `overwrite`, holds anything but a corpus."""
     entries = sorted(path for path in output.iterdir() if path.name != STAGING_DIR)
     if entries and not overwrite:
         raise OutputError(
@@ -79,21 +79,21 @@ def check_contents(output: Path, *, overwrite: bool) -> None:
 
 
 def check_staged(output: Path) -> None:
-    """Refuse a staging directory that holds, or is, something that no preparation wrote."""
+    """Refuse a staging directory with foreign content, or anything else of its name."""
     foreign: list[Path] = []
     staging = output / STAGING_DIR
     if staging.is_dir() and not staging.is_symlink():
-        foreign += sorted(path for path in staging.iterdir() if not _is_staged(path))
+        foreign = sorted(path for path in staging.iterdir() if not _is_staged(path))
     elif os.path.lexists(staging):
-        foreign.append(staging)
+        foreign = [staging]
     _check_foreign(output, foreign)
 
 
 def _check_foreign(output: Path, foreign: list[Path]) -> None:
     if foreign:
         raise OutputError(
-            f"{output} holds what no preparation wrote: {_list(foreign)}. Nothing was changed; "
-            f"move that away or choose another output path."
+            f"{output} holds files that no preparation wrote: {_list(foreign)}. Nothing was changed; "
+            f"move them away or choose another output path."
         )
 
 
@@ -115,7 +115,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _is_our_val(path: Path) -> bool:
-    """Return whether a directory holds the held-out documents of the corpus beside it, and nothing else."""
+    """Return whether a path is the directory of held-out documents of the corpus beside it, and only that."""
     if path.name != VAL_DIR or path.is_symlink() or not path.is_dir():
         return False
     try:
@@ -133,7 +133,7 @@ def _is_staged(path: Path) -> bool:
 
 
 def finish_move(output: Path) -> None:
-    """Complete the move of a committed corpus in a locked directory; do nothing if none is committed.
+    """Complete the move of a committed corpus, if there is one, in a locked directory.
 
     The old meta.json goes first and the new one comes last: a directory with a meta.json is always complete.
     """
@@ -143,7 +143,7 @@ def finish_move(output: Path) -> None:
     meta = read_meta(staging / META_FILE)
     _remove_journals(staging)
     if (output / META_FILE).exists() and not all((staging / chunk.file).exists() for chunk in meta.chunks):
-        _move_appended(staging, output, meta)  # the other shards are those of the corpus appended to
+        _move_appended(staging, output, meta)  # shards that are not staged are those of the base
         return
     if not meta.holdout and (output / META_FILE).exists() and read_meta(output / META_FILE).holdout:
         _remove_val(output / VAL_DIR)
@@ -157,7 +157,7 @@ def finish_move(output: Path) -> None:
 
 
 def _remove_journals(staging: Path) -> None:
-    """Remove the journals, so that no later start resumes from shards that are about to move."""
+    """Remove the journals, so that no later run resumes from shards that are about to move."""
     for path in [staging / JOURNAL_FILE, *staging.glob(f"*/{JOURNAL_FILE}")]:
         if path.exists():
             path.unlink()
@@ -165,7 +165,7 @@ def _remove_journals(staging: Path) -> None:
 
 
 def _move_appended(staging: Path, output: Path, meta: CorpusMeta) -> None:
-    """Move shards beside those of a corpus that stays; readers see them once the new meta.json is there."""
+    """Move appended shards; readers see them once the new meta.json is in place."""
     _move_files(staging, output, meta)
     fsync_directory(output)
     shutil.rmtree(output / DERIVED_DIR, ignore_errors=True)  # made from the shorter corpus
@@ -175,7 +175,7 @@ def _move_appended(staging: Path, output: Path, meta: CorpusMeta) -> None:
 
 
 def _move(staging: Path, output: Path) -> None:
-    """Move a corpus in place of an older one, unless an earlier start has done so."""
+    """Replace an older corpus by the staged one, unless an earlier run has done so."""
     if not (staging / META_FILE).exists():
         return
     (output / META_FILE).unlink(missing_ok=True)
@@ -191,7 +191,7 @@ def _move(staging: Path, output: Path) -> None:
 
 
 def _move_files(staging: Path, output: Path, meta: CorpusMeta) -> set[str]:
-    """Move the shards and indices that have not been moved yet; return the names of all."""
+    """Move the remaining shards and indices; return the names of all."""
     names = file_names(meta)
     for name in sorted(names):
         if (staging / name).exists():
@@ -206,7 +206,7 @@ def _move_files(staging: Path, output: Path, meta: CorpusMeta) -> set[str]:
 
 
 def _remove_val(directory: Path) -> None:
-    """Remove the documents that were held out of a corpus that is about to be replaced."""
+    """Remove the held-out documents of a corpus that is about to be replaced."""
     if not directory.is_dir():
         return
     (directory / META_FILE).unlink(missing_ok=True)
@@ -220,7 +220,7 @@ def _remove_val(directory: Path) -> None:
 
 
 def clear_staging(staging: Path, *, keep: frozenset[str] = frozenset()) -> None:
-    """Remove what earlier runs left in a staging directory, except the names to keep and the lock."""
+    """Remove what earlier runs left in a staging directory, except the lock and the names in `keep`."""
     for path in staging.iterdir():
         if TASK_PATTERN.fullmatch(path.name) and path.is_dir():
             remove_task(path)
@@ -243,6 +243,6 @@ def remove_staging(output: Path) -> None:
     staging = output / STAGING_DIR
     clear_staging(staging)
     (staging / LOCK_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # a run waiting for this directory may already have put its own lock there
+    with suppress(OSError):  # a waiting run may already have put its own lock there
         staging.rmdir()
     fsync_directory(output)

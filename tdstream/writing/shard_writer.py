@@ -1,4 +1,4 @@
-"""Writer of shards of one size, each with its index of document ends."""
+"""Writer of equally sized shards, each with its index of document ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tdstream.writing.publish import check_space
 _PIECE = 1 << 24  # bytes read at once
 
 Note = Callable[[int], dict[str, Any]]
-"""Returns the journal's note on a full shard, given how many tokens of the present `append` are written."""
+"""Returns the journal's note on a full shard, given the number of tokens of the current `append` written."""
 
 
 class ShardWriter:
-    """Writes shards, all of one size but the last, and adds each to the journal, if there is one."""
+    """Writes shards, all of one size but the last, and records each in the journal, if there is one."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ShardWriter:
         journal: Journal | None = None,
         first: int = 0,
     ) -> None:
-        """Start after the safe shards `entries`; `first` is the number of the first shard of all."""
+        """Start after the safe shards `entries`; `first` is the number of the very first shard."""
         self.entries = list(entries)
         """The safe shards, in order."""
         self._directory = directory
@@ -60,9 +60,9 @@ class ShardWriter:
     def append(self, token_ids: NDArray[Any], ends: NDArray[np.int64], note: Note | None = None) -> None:
         """Write token ids, integers [num_tokens], starting a new shard whenever one is full.
 
-        `ends`, int64 [num_documents], are the ascending places in `token_ids` just after end-of-text tokens:
-        with 10 tokens a shard and 8 in the open one, appending 5 tokens with ends [1, 4] writes 2 tokens with
-        the end 9 to the open shard, and 3 tokens with the end 2 to the next.
+        `ends`, int64 [num_documents], are the ascending positions among them just after end-of-text tokens.
+        With 10 tokens per shard and 8 in the open one, 5 tokens with ends [1, 4] become 2 tokens with the
+        end 9 in the open shard, and 3 tokens with the end 2 in the next.
         """
         stored = self._to_storage(token_ids)
         start = 0
@@ -76,7 +76,7 @@ class ShardWriter:
                 self.close(note(stop) if note else {})
 
     def _to_storage(self, token_ids: NDArray[Any]) -> NDArray[Any]:
-        """Return the ids in the storage type; refuse ids that do not fit it."""
+        """Return the ids in the storage type; refuse ids that do not fit."""
         if token_ids.dtype.kind not in "iu":
             raise CorpusError(f"Token ids must be integers, got an array of {token_ids.dtype}.")
         if len(token_ids) == 0:
@@ -92,7 +92,7 @@ class ShardWriter:
         return token_ids.astype(self._dtype, copy=False)
 
     def _current(self) -> OpenShard:
-        """Return the open shard; open the next one if there is none and the disk has space for it."""
+        """Return the open shard; if there is none, open the next, provided the disk has space for it."""
         if self._open is None:
             size = self._plan.tokens_per_chunk
             if self.entries and self.entries[-1].shard.tokens != size:
@@ -101,10 +101,8 @@ class ShardWriter:
                     f"tokens to write: the dataset has grown.",
                     "Pass {overwrite} to start again.",
                 )
-            indices = (entry.index.documents for entry in self.entries if entry.index is not None)
-            check_space(
-                self._directory, size * self._dtype.itemsize + max(indices, default=0) * ENDS_DTYPE.itemsize
-            )
+            documents = max((entry.index.documents for entry in self.entries if entry.index), default=0)
+            check_space(self._directory, size * self._dtype.itemsize + documents * ENDS_DTYPE.itemsize)
             self._open = self._open_shard()
         return self._open
 
@@ -114,7 +112,7 @@ class ShardWriter:
         return OpenShard(path, indexed=indexed, tokens=tokens, documents=documents, width=width)
 
     def sync(self) -> tuple[int, int]:
-        """Make all that is written durable; return the tokens and documents in the open shard, else 0, 0."""
+        """Make everything written durable; return the tokens and documents in the open shard (0, 0: none)."""
         if self._open is not None:
             self._open.sync()
         fsync_directory(self._directory)
@@ -125,17 +123,17 @@ class ShardWriter:
         self._open = self._open_shard(tokens, documents)
 
     def close(self, note: dict[str, Any]) -> None:
-        """Finish the open shard, if there is one, and add it to the journal with this note."""
+        """Finish the open shard, if there is one, and record it in the journal with this note."""
         if self._open is not None:
             entry = self._open.commit(note)
             if self._journal is not None:
-                fsync_directory(self._directory)  # names have to be as durable as the line that lists them
+                fsync_directory(self._directory)  # the name must be durable before the line that lists it
                 self._journal.add(entry)
             self.entries.append(entry)
             self._open = None
 
     def leave(self) -> None:
-        """Close the open shard, and keep it for a run that resumes in the middle of it."""
+        """Close the open shard, keeping it for a resumed run."""
         if self._open is not None:
             self._open.leave()
 
@@ -146,11 +144,9 @@ class ShardWriter:
 
 
 class OpenShard:
-    """A shard and its index while they are written; keeps `tokens` and `documents` of an earlier run."""
+    """A shard and its index while they are written; `tokens` and `documents` are kept from an earlier run."""
 
-    def __init__(
-        self, path: Path, *, indexed: bool, tokens: int = 0, documents: int = 0, width: int = 1
-    ) -> None:
+    def __init__(self, path: Path, *, indexed: bool, tokens: int, documents: int, width: int) -> None:
         self.num_documents = documents
         """Documents that end among the tokens."""
         self._files = [OpenFile(path, kept=tokens, width=width)]
@@ -168,19 +164,19 @@ class OpenShard:
         return self._files[0].num_items
 
     def write(self, stored: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Write ids in the storage type [num_tokens], and where documents end among them [num_documents]."""
+        """Write ids in the storage type [num_tokens], and the document ends among them [num_documents]."""
         for index in self._files[1:] if len(ends) else ():
             index.write((ends + self.num_tokens).astype(ENDS_DTYPE))
         self._files[0].write(stored)
         self.num_documents += len(ends)
 
     def sync(self) -> None:
-        """Make what is written durable."""
+        """Make everything written durable."""
         for file in self._files:
             file.sync()
 
     def commit(self, note: dict[str, Any]) -> JournalEntry:
-        """Make both files durable, give them their names, the shard last, and return their journal entry."""
+        """Make both files durable, rename them, the shard last, and return their journal entry."""
         for file in reversed(self._files):
             file.commit()
         tokens, *index = self._files
@@ -190,12 +186,12 @@ class OpenShard:
         )
 
     def leave(self) -> None:
-        """Close both files, under their temporary names."""
+        """Close both files, keeping their temporary names."""
         for file in self._files:
             file.leave()
 
     def abandon(self) -> None:
-        """Close both files, then remove them."""
+        """Close and remove both files."""
         for file in self._files:
             file.leave()
         for file in self._files:
@@ -203,17 +199,17 @@ class OpenShard:
 
 
 class OpenFile:
-    """A file of numbers, written under a temporary name; keeps the first `kept` of an earlier run."""
+    """A file of numbers, written under a temporary name; the first `kept` are kept from an earlier run."""
 
-    def __init__(self, path: Path, *, kept: int = 0, width: int = 1) -> None:
+    def __init__(self, path: Path, *, kept: int, width: int) -> None:
         self.path = path
-        """Its name once it is complete."""
+        """The final name."""
         self.num_items = kept
         self._temporary = path.with_name(path.name + ".tmp")
         self._hash = hashlib.sha256()
         if kept and path.exists():  # the earlier run completed it after the last `sync`
             os.replace(path, self._temporary)
-        # Unbuffered: a buffer that did not fit on a full disk would be written again on close.
+        # Unbuffered: a buffer that did not fit on a full disk would be written again on closing.
         self._file = self._temporary.open("r+b" if kept else "wb", buffering=0)
         try:
             self._keep(kept * width)
@@ -222,7 +218,7 @@ class OpenFile:
             raise
 
     def _keep(self, num_bytes: int) -> None:
-        """Hash the first bytes and truncate the rest."""
+        """Hash the first bytes and cut off the rest."""
         left = num_bytes
         while left:
             content = self._file.read(min(left, _PIECE))
@@ -237,7 +233,7 @@ class OpenFile:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the bytes written so far, as meta.json spells it."""
+        """SHA-256 of the bytes so far, in the format of meta.json."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def write(self, stored: NDArray[Any]) -> None:
@@ -253,17 +249,17 @@ class OpenFile:
         os.fsync(self._file.fileno())
 
     def commit(self) -> None:
-        """Make the bytes durable, then give the file its name."""
+        """Make the bytes durable, then rename the file."""
         os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self._temporary, self.path)
 
     def leave(self) -> None:
-        """Close the file under its temporary name."""
+        """Close the file, keeping its temporary name."""
         with suppress(OSError):
             self._file.close()
 
     def remove(self) -> None:
-        """Remove the file under its temporary name."""
+        """Remove the temporary file."""
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
 """The staging directory of a preparation: claimed, resumed, and published as a complete corpus.
 
-While a preparation runs, its shards are in ``<output>/.preparing/``, with a journal of those that are safe;
-a killed run resumes after them. Writing ``.preparing/meta.json`` is the commit: after it, the next start
-finishes the move. If several tasks prepare one corpus, each has a directory of its own,
-``<output>/.preparing/task_00003/``.
+Shards are written to ``<output>/.preparing/``, beside a journal of the safe ones; a killed run resumes after
+those. Writing ``.preparing/meta.json`` is the commit: from then on, the next run finishes the move. Each of
+several tasks has its own directory, ``<output>/.preparing/task_00003/``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from tdstream.core.errors import CorpusError, OutputError
@@ -45,13 +45,13 @@ def task_directory(output: Path, task: int | None) -> Path:
 
 
 def read_unfinished(output: Path, task: int | None = None) -> JournalContent | None:
-    """Return the journal that a resume would continue; None if there is nothing to resume."""
+    """Return the journal that `resume` continues; None if there is nothing to resume."""
     journal = read_journal(task_directory(output, task))
     return journal if journal is not None and (journal.entries or journal.done) else None
 
 
 class Staging:
-    """The locked directory in which one preparation, or one of its tasks, writes its shards."""
+    """The locked directory that a preparation, or one of its tasks, writes its shards to."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Staging:
         task: int | None = None,
         append: bool = False,
     ) -> None:
-        """Claim the directory, created if needed; the options are those of `check_output`."""
+        """Claim the directory, creating it if needed; the options are those of `check_output`."""
         self.output = output
         self.directory = task_directory(output, task)
         self.unfinished: JournalContent | None = None
@@ -71,7 +71,9 @@ class Staging:
         self._append = append
         self._locks: list[int] = []
         with explain_os_errors(output):
-            self._created = _make_directories(output)
+            # The directories to create, innermost first.
+            self._created = list(takewhile(lambda path: not os.path.lexists(path), (output, *output.parents)))
+            output.mkdir(parents=True, exist_ok=True)
             try:
                 self._claim(overwrite=overwrite, resume=resume)
             except BaseException:
@@ -96,7 +98,7 @@ class Staging:
             self.unfinished = read_unfinished(self.output, self._task)
 
     def clear(self) -> None:
-        """Remove what earlier runs left; when resuming, only what is not safe."""
+        """Remove what earlier runs left; when resuming, keep what is safe."""
         with explain_os_errors(self.output):
             if self.unfinished is None:
                 # The journal first: without it nothing can be resumed.
@@ -124,7 +126,7 @@ class Staging:
         self.release()
 
     def discard(self) -> None:
-        """Release the claim, and remove what was created for it unless the next start can resume from it."""
+        """Release the claim; unless a later run can resume, remove everything made for it."""
         if self._locks and not self._is_worth_keeping():
             with suppress(OSError):
                 if self._task is None:
@@ -144,41 +146,27 @@ class Staging:
         return safe or (self.output / STAGING_DIR / META_FILE).exists()
 
     def release(self) -> None:
-        """Release the locks, that of the task last: its absence tells the others that all is done."""
+        """Release the locks, the task's last: it tells other processes that the task has ended."""
         while self._locks:
             os.close(self._locks.pop(0))
 
 
-def _make_directories(output: Path) -> list[Path]:
-    """Create a directory and its parents; return those that did not exist, innermost first."""
-    missing = []
-    for path in (output, *output.parents):
-        if os.path.lexists(path):
-            break
-        missing.append(path)
-    output.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
 def check_output(
-    output: Path,
-    *,
-    overwrite: bool,
-    resume: bool = False,
-    task: int | None = None,
-    append: bool = False,
+    output: Path, *, overwrite: bool, resume: bool = False, task: int | None = None, append: bool = False
 ) -> None:
-    """Refuse an output directory that cannot be used, before anything slow is done; finish a killed move.
+    """Refuse an unusable output directory before any slow work; finish an interrupted move.
 
-    `overwrite` replaces an older corpus, and without `resume` also unfinished work; `resume` continues that
-    if there is any; `task` is the number of one of several tasks.
+    `overwrite` replaces an older corpus and, without `resume`, unfinished work; `resume` continues unfinished
+    work, if any; `task` is the number of this task, if there are several.
     """
     with explain_os_errors(output):
         if not os.path.lexists(output) and not append:
             check_parent(output)
             return
         if append and not output.is_dir():
-            raise OutputError(f"{output} is no directory with a corpus to append to.", "Leave {append} out.")
+            raise OutputError(
+                f"{output} is not a directory with a corpus to append to.", "Leave {append} out."
+            )
         if not output.is_dir():
             raise OutputError(f"{output} is a file, not a directory. Choose another output path.")
         if not os.access(output, os.W_OK | os.X_OK):
@@ -198,7 +186,7 @@ def check_output(
 
 
 def _check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int | None, append: bool) -> None:
-    """Refuse to start from scratch over unfinished work, or to resume it as something else."""
+    """Refuse to replace unfinished work silently, or to resume it as something else."""
     if overwrite and not resume:
         return
     staging = output / STAGING_DIR
@@ -241,7 +229,7 @@ def _check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int 
 
 
 def _tidy(output: Path) -> None:
-    """Finish a move that was interrupted, and remove a staging directory that it left empty."""
+    """Finish an interrupted move, and remove the staging directory if it is empty."""
     staging = output / STAGING_DIR
     lock = take_lock(staging, output)
     try:
@@ -254,7 +242,7 @@ def _tidy(output: Path) -> None:
 
 
 def _tidy_together(output: Path) -> None:
-    """Let one of the tasks, which all start at once, finish a move; the others wait for it."""
+    """Finish an interrupted move in one of the tasks, which all start at once; the others wait for it."""
     for _ in range(600):
         if not (output / STAGING_DIR / META_FILE).exists():
             return

@@ -1,8 +1,9 @@
-"""Writer of a corpus: a stream of token ids in, shards and meta.json out."""
+"""Writer of a corpus: token ids in, shards and meta.json out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,11 +24,10 @@ _NO_ENDS: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class CorpusWriter:
-    """Writes one corpus: `append` token ids, then `finish`.
+    """Writes one corpus: `append` token ids, then `finish`, in a `with` statement.
 
-    Use it in a `with` statement. Leaving that without `finish` removes what was written, and leaves what was
-    in the directory before. With an identity there is a journal, and safe shards are kept: a writer with the
-    same identity and `resume` continues after them.
+    Without `finish`, the directory is left as it was before. With an identity there is a journal, and safe
+    shards are kept: a writer with the same identity and `resume` continues after them.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class CorpusWriter:
     ) -> None:
         """Claim the output directory; `overwrite`, `resume` and `task` are those of `check_output`.
 
-        The plan is the future meta.json as far as it is known: dtype, tokens_per_chunk and doc_index decide
-        the files. The identity is everything that decides the tokens, in JSON types; without one there is no
+        `plan` is the future meta.json without shards; its dtype, tokens_per_chunk and doc_index decide the
+        files. `identity` is everything that decides the tokens, in JSON types; without it there is no
         journal. `base` is the corpus to append to, if any.
         """
         if plan.tokens_per_chunk < 1:
@@ -54,21 +54,25 @@ class CorpusWriter:
         self._plan = plan
         self._base = base
         self._journal: Journal | None = None
-        self._shards: ShardWriter | None = None
         self._held_out: HeldOutWriter | None = None
         self._staging = Staging(
             output, overwrite=overwrite, resume=resume, task=task, append=base is not None
         )
-        try:
-            self._shards = self._start(identity)
-        except BaseException:
-            self._leave()
-            raise
+        with ExitStack() as stack:
+            stack.callback(self._staging.discard)
+            self._writer = self._start(identity, stack)
+            self._opened = stack.pop_all()
 
-    def _start(self, identity: dict[str, Any] | None) -> ShardWriter:
+    def _start(self, identity: dict[str, Any] | None, stack: ExitStack) -> ShardWriter:
         staging, unfinished = self._staging, self._staging.unfinished
         if identity is not None and unfinished is not None:
-            _check_identity(unfinished.identity, identity, staging.output)
+            changes = list_changes(unfinished.identity, identity)
+            if changes:
+                raise ConfigError(
+                    f"The unfinished preparation in {staging.output} was started with other settings: "
+                    f"{'; '.join(changes)}.",
+                    "Resume it with the same ones, or pass {overwrite} without {resume} to start again.",
+                )
         staging.clear()
         entries = [] if unfinished is None else unfinished.entries
         with explain_os_errors(staging.output):
@@ -76,14 +80,21 @@ class CorpusWriter:
                 self._journal = Journal.resume(staging.directory, unfinished)
             elif identity is not None:
                 self._journal = Journal.create(staging.directory, self._plan, identity)
+            if self._journal is not None:
+                stack.callback(self._journal.close)
             if self._plan.holdout and not self.is_done:
                 self._held_out = HeldOutWriter(staging.directory, self._plan, entries)
+                stack.callback(self._held_out.leave)
         first = next_number(self._base)
-        return ShardWriter(staging.directory, self._plan, entries=entries, journal=self._journal, first=first)
+        writer = ShardWriter(
+            staging.directory, self._plan, entries=entries, journal=self._journal, first=first
+        )
+        stack.callback(writer.abandon)
+        return writer
 
     @property
     def entries(self) -> list[JournalEntry]:
-        """The safe shards, in order; of a finished task also the entry of its tail, which has no file."""
+        """The safe shards, in order; in a finished task also the tail, which has no file."""
         unfinished = self._staging.unfinished
         return [*self._writer.entries, *(unfinished.tail if unfinished is not None else [])]
 
@@ -102,22 +113,22 @@ class CorpusWriter:
     ) -> None:
         """Write token ids, integers [num_tokens], starting a new shard whenever one is full.
 
-        `ends`, int64 [num_documents], are the ascending places among them just after end-of-text tokens.
+        `ends`, int64 [num_documents], are the ascending positions among them just after end-of-text tokens.
         """
         with explain_os_errors(self._staging.output):
             self._writer.append(token_ids, ends, self._with_held_out(note))
 
     def _with_held_out(self, note: Note | None) -> Note | None:
-        """Add the state of the held-out documents to a note."""
+        """Return a note that also records the held-out documents."""
         if self._held_out is None or note is None:
             return note
         held_out, make_note = self._held_out, note
         return lambda num_written: {**make_note(num_written), NOTE_KEY: held_out.sync()}
 
     def hold_out(self, token_ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Write whole held-out documents: token ids [num_tokens], and where each ends [num_documents].
+        """Write whole held-out documents: token ids [num_tokens], and the end of each [num_documents].
 
-        By the time a shard is full, all documents held out before its end must be written; `note` may do so.
+        When a shard is full, all documents held out before its end must be written; `note` may write them.
         """
         if self._held_out is None:
             raise CorpusError("The plan of this corpus holds no documents out.")
@@ -127,9 +138,9 @@ class CorpusWriter:
     def finish(
         self, *, num_documents: int, note: dict[str, Any] | None = None, source: str = ""
     ) -> CorpusMeta:
-        """Complete the corpus, move it to its place, and return its meta.json.
+        """Complete the corpus, move it into place, and return its meta.json.
 
-        `note` is the journal's note on the last shard; `source`, when appending, a hash of the source.
+        `note` is the journal's note on the last shard; `source` is the hash of an appended source.
         """
         self._close(note or {})
         entries = self._writer.entries
@@ -148,9 +159,9 @@ class CorpusWriter:
         return meta
 
     def finish_task(self, note: Callable[[], dict[str, Any]]) -> None:
-        """Complete the shards of one task, possibly none; they wait for the merge.
+        """Complete the shards of one task, possibly none, for the merge.
 
-        `note` returns the journal's note on the last shard, and then on what follows it.
+        `note` returns the journal's note on the last shard and, called again, on what follows it.
         """
         if self.is_done:
             return
@@ -175,30 +186,4 @@ class CorpusWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._leave()
-
-    @property
-    def _writer(self) -> ShardWriter:
-        if self._shards is None:
-            raise CorpusError("The corpus has not been started.")
-        return self._shards
-
-    def _leave(self) -> None:
-        if self._held_out is not None:
-            self._held_out.leave()
-        if self._journal is not None:
-            self._journal.close()
-        try:
-            if self._shards is not None:
-                self._shards.abandon()
-        finally:
-            self._staging.discard()
-
-
-def _check_identity(before: dict[str, Any], now: dict[str, Any], output: Path) -> None:
-    changes = list_changes(before, now)
-    if changes:
-        raise ConfigError(
-            f"The unfinished preparation in {output} was started with other settings: {'; '.join(changes)}.",
-            "Resume it with the same ones, or pass {overwrite} without {resume} to start again.",
-        )
+        self._opened.close()

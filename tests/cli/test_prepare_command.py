@@ -19,7 +19,7 @@ import pytest
 from helpers_text import corpus_bytes, expected_tokens, train_tokenizer, write_jsonl
 from tdstream.cli.arguments import read_options, whole_number
 from tdstream.cli.main import main
-from tdstream.cli.prepare import add_arguments
+from tdstream.cli.prepare import add_parser
 from tdstream.corpus.meta import CorpusMeta, read_meta
 from tdstream.preparation.options import GROUPS
 from tdstream.writing.writer import CorpusWriter
@@ -270,6 +270,7 @@ NOTHING_HEAVY = """
 import sys, tdstream
 before = set(sys.modules)
 from tdstream.cli.main import main
+from tdstream.cli.prepare import add_parser
 code = main(["prepare", "--batch_size", "0"])
 print(sorted({"torch", "datasets", "transformers", "pyarrow", "tqdm"} & (set(sys.modules) - before)))
 sys.exit(code)
@@ -369,6 +370,7 @@ def test_stopped(stopped: Stopped, number: signal.Signals) -> None:
 WITHOUT_TORCH = """
 import sys
 from tdstream.cli.main import main
+from tdstream.cli.prepare import add_parser
 code = main()
 print("torch" in sys.modules)
 sys.exit(code)
@@ -388,9 +390,10 @@ def test_a_process_of_its_own_does_without_torch(tmp_path: Path, tokenizer_dir: 
 def test_every_option_has_its_flag() -> None:
     """What a preparation can be told, the command can be told, with the same default."""
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    flags = vars(parser.parse_args([]))
+    add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["prepare"])
+    flags = {name: value for name, value in vars(arguments).items() if name != "run"}
     options = {field.name: field for group in GROUPS for field in fields(group)}
     without = {"given", "given_tokenizer"}  # objects, which have no flag
     assert flags.keys() == options.keys() - without
-    assert read_options(parser.parse_args([]), *GROUPS) == {name: options[name].default for name in flags}
+    assert read_options(arguments, *GROUPS) == {name: options[name].default for name in flags}

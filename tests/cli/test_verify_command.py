@@ -103,7 +103,7 @@ def test_a_tokenizer_that_is_gone(corpus: Path, capsys: pytest.CaptureFixture[st
     assert main(["verify", str(corpus)]) == 0
     assert (
         "  unchecked  decoding of documents: Tokenizer './nowhere' not found: there is no such directory. "
-        "Name another place of it with --tokenizer."
+        "Pass another name or path with --tokenizer."
     ) in capsys.readouterr().out.splitlines()
 
     assert main(["verify", str(corpus), "--tokenizer", "./elsewhere"]) == 1

@@ -10,7 +10,7 @@ from helpers_time import Clock, slow
 from torch.utils.data import DataLoader
 
 import tdstream
-from tdstream.monitor.meter_report import LoaderSetup, MeterReport
+from tdstream.monitor.meter import LoaderSetup, MeterReport
 
 
 def run(delays, compute_s, *, tokens=8, passes=1):

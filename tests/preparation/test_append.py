@@ -245,7 +245,7 @@ class TestHistory:
         prepare()
         prepare(append=True)
         before = files_of(tmp_path / "out")
-        with pytest.raises(ConfigError, match=r"were appended to .* before \(50, from chunk_\d+.bin on"):
+        with pytest.raises(ConfigError, match=r"were already appended to .* \(50, from chunk_\d+.bin on"):
             prepare(append=True)
         result = prepare(append=True, resume=True)
         assert result.was_complete
@@ -254,7 +254,7 @@ class TestHistory:
     def test_the_documents_of_the_corpus_itself(self, tmp_path: Path, prepare: Prepare) -> None:
         """What a corpus was made from is not appended to it; and an append does not change what that was."""
         prepare()
-        with pytest.raises(ConfigError, match=r"was made from these very documents: they are in it, and"):
+        with pytest.raises(ConfigError, match=r"was made from these documents: they are in it, and"):
             prepare(append=True, dataset=str(tmp_path / "old.jsonl"))
         prepare(append=True)
         after = files_of(tmp_path / "out")
@@ -306,11 +306,11 @@ class TestRefusals:
         (other / "tokenizer.json").write_text(json.dumps(content))
         prepare()
         before = files_of(tmp_path / "out")
-        with pytest.raises(ConfigError, match=r"was prepared otherwise: tokenizer_fingerprint was 'sha256"):
+        with pytest.raises(ConfigError, match=r"was prepared differently: tokenizer_fingerprint was 'sha256"):
             prepare(append=True, tokenizer=str(other))
         assert files_of(tmp_path / "out") == before
         as_reference(tmp_path / "out")
-        with pytest.raises(ConfigError, match=r"prepared otherwise: tokenizer_name_or_path was "):
+        with pytest.raises(ConfigError, match=r"prepared differently: tokenizer_name_or_path was "):
             prepare(append=True, tokenizer=str(other))
 
     @pytest.mark.parametrize(
@@ -326,12 +326,12 @@ class TestRefusals:
         """Nor chunks of two sizes, or two end-of-text ids."""
         prepare()
         as_reference(tmp_path / "out", **changes)
-        with pytest.raises(ConfigError, match=f"was prepared otherwise: {message}"):
+        with pytest.raises(ConfigError, match=f"was prepared differently: {message}"):
             prepare(append=True)
 
     def test_no_corpus(self, tmp_path: Path, prepare: Prepare) -> None:
         """There has to be one, as it promises to be."""
-        with pytest.raises(OutputError, match="is no directory with a corpus to append to"):
+        with pytest.raises(OutputError, match="is not a directory with a corpus to append to"):
             prepare(append=True)
         (tmp_path / "out").mkdir()
         with pytest.raises(OutputError, match="holds no complete corpus to append to"):
@@ -350,7 +350,7 @@ class TestRefusals:
         [
             ({"overwrite": True}, "overwrite replaces it"),
             ({"task": 0, "num_tasks": 2}, "several tasks cannot append"),
-            ({"val_fraction": 0.5}, "append holds nothing out"),
+            ({"val_fraction": 0.5}, "append cannot hold documents out"),
         ],
     )
     def test_what_does_not_go_together(self, named: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ from tdstream.core.errors import CorpusError, SourceError
 from tdstream.preparation import engine
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.result import Counts, PrepareResult
+from tdstream.preparation.result import Counts, Observer, PrepareResult
 from tdstream.text import fields
 from tdstream.text import open as source
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
@@ -381,7 +381,7 @@ class TestMeta:
         assert [message[:40] for message in caplog.messages] == ["1 of 51 documents hold the end-of-text t"]
 
 
-class Watcher:
+class Watcher(Observer):
     """An observer that remembers what it was told."""
 
     def __init__(self) -> None:

@@ -283,7 +283,7 @@ class TestHistory:
         prepare("out/val")
         before = files_of(tmp_path / "out")
         for named in ({}, {"val_fraction": 0.25}):
-            with pytest.raises(OutputError, match="holds what no preparation wrote: val"):
+            with pytest.raises(OutputError, match="holds files that no preparation wrote: val"):
                 prepare(overwrite=True, **named)
         assert files_of(tmp_path / "out") == before
 
@@ -291,7 +291,7 @@ class TestHistory:
         """Nor is one that holds something else besides."""
         prepare(val_fraction=0.25)
         (tmp_path / "out/val/notes.txt").write_text("mine")
-        with pytest.raises(OutputError, match="holds what no preparation wrote: val"):
+        with pytest.raises(OutputError, match="holds files that no preparation wrote: val"):
             prepare(overwrite=True)
 
     def test_a_lost_part(self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ class TestRefusals:
 
     def test_both(self) -> None:
         """A share and a number exclude each other."""
-        with pytest.raises(ConfigError, match="are two ways to say the same"):
+        with pytest.raises(ConfigError, match="exclude each other"):
             PrepareOptions.of(val_fraction=0.5, val_documents=3)
 
     def test_all(self, tmp_path: Path, prepare: Prepare) -> None:
@@ -363,5 +363,5 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"val_fraction was 0.25, is None; val_documents was None"):
             prepare(val_documents=3, resume=True)
         prepare(val_fraction=0.25, resume=True)
-        with pytest.raises(OutputError, match=r"prepared otherwise: holdout was .*0.25.*, is .*0.5"):
+        with pytest.raises(OutputError, match=r"prepared differently: holdout was .*0.25.*, is .*0.5"):
             prepare(val_fraction=0.5, resume=True)

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import tdstream
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
-from tdstream.preparation import worker_pool as worker
-from tdstream.preparation.worker_pool import EncoderSetup
+from tdstream.preparation import tokenizing as worker
+from tdstream.preparation.tokenizing import EncoderSetup
 from tdstream.text import records as text_records
 from tdstream.text.batches import TextBatches
 from tdstream.writing.merge import merge_tasks

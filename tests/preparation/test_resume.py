@@ -341,7 +341,7 @@ class TestRefusals:
         again = prepare(resume=True)
         assert again.was_complete
         assert (again.counts.documents, again.counts.tokens) == (60, result.counts.tokens)
-        with pytest.raises(OutputError, match=r"prepared otherwise: tokens_per_chunk was 150, is 99. Pass"):
+        with pytest.raises(OutputError, match=r"prepared differently: tokens_per_chunk was 150, is 99. Pass"):
             prepare(resume=True, tokens_per_chunk=99)
         assert files_of(begun) == before
 

@@ -17,12 +17,10 @@ import pytest
 
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import SourceError, TdstreamError, TokenizerError
-from tdstream.preparation import worker_pool as worker
-from tdstream.preparation import worker_pool as workers
+from tdstream.preparation import tokenizing as worker
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.tokenizing import tokenize
-from tdstream.preparation.worker_pool import EncoderPool, EncoderSetup
+from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, tokenize
 from tdstream.text import batches as records
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import HfEncoder
@@ -73,7 +71,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         def kill(self) -> None:
             """A thread ends when its connection does."""
 
-    monkeypatch.setattr(workers.subprocess, "Popen", Process)
+    monkeypatch.setattr(worker.subprocess, "Popen", Process)
 
 
 @pytest.mark.usefixtures("in_threads")
@@ -158,7 +156,7 @@ def test_a_worker_does_without_torch(tokenizer_dir: Path, setup: EncoderSetup) -
     """A worker's process has not loaded torch, unless the tokenizer is a caller's own."""
     loaded = []
     for pickled in (b"", pack_tokenizer(load_tokenizer(str(tokenizer_dir)))):
-        only = workers.EncoderProcess(replace(setup, pickled=pickled))
+        only = worker.EncoderProcess(replace(setup, pickled=pickled))
         only.connection.send(["a"])
         only.receive()
         loaded.append("libtorch" in Path(f"/proc/{only.process.pid}/maps").read_text())
@@ -176,7 +174,7 @@ def workers_of_this_process() -> list[int]:
             parent = int((child / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"tdstream.preparation.worker_pool" in command and parent == os.getpid():
+        if b"tdstream.preparation.tokenizing" in command and parent == os.getpid():
             found.append(int(child.name))
     return found
 

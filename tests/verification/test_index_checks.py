@@ -78,12 +78,12 @@ def test_clean(corpus: Path) -> None:
          " whose id is 18."),
         ([1, 2, 3], "points at 2 tokens that are not end-of-text; the first is token 0 of "
          "chunk_000001.bin, whose id is 11."),
-        ([7, 3], "is no index of chunk_000001.bin: its entry 1 is 3, not above the one before, or beyond the "
-         "chunk's 10 tokens."),
-        ([3, 3, 7], "is no index of chunk_000001.bin: its entry 1 is 3, not above"),
-        ([0, 3, 7], "is no index of chunk_000001.bin: its entry 0 is 0, not above"),
-        ([-4, 3, 7], "is no index of chunk_000001.bin: its entry 0 is -4, not above"),
-        ([3, 7, 11], "is no index of chunk_000001.bin: its entry 2 is 11, not above"),
+        ([7, 3], "is not an index of chunk_000001.bin: its entry 1 is 3, not above the one before, or "
+         "beyond the chunk's 10 tokens."),
+        ([3, 3, 7], "is not an index of chunk_000001.bin: its entry 1 is 3, not above"),
+        ([0, 3, 7], "is not an index of chunk_000001.bin: its entry 0 is 0, not above"),
+        ([-4, 3, 7], "is not an index of chunk_000001.bin: its entry 0 is -4, not above"),
+        ([3, 7, 11], "is not an index of chunk_000001.bin: its entry 2 is 11, not above"),
     ],
 )  # fmt: skip
 def test_wrong_ends(corpus: Path, ends: list[int], message: str, piece_bytes: int) -> None:

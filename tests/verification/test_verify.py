@@ -165,7 +165,7 @@ class TestClean:
         set_token(corpus, 0, 0, 65_535)
         report = verify_corpus(corpus, fast=True)
         assert (report.ok, report.fast, report.eos_tokens) == (True, True, None)
-        assert report.unchecked == ("contents of the shards: only names and sizes were asked for",)
+        assert report.unchecked == ("contents of the shards: only names and sizes were requested",)
 
     def test_own_end_of_text(
         self, tmp_path: Path, tokenizer_dir: Path, verify: Callable[..., VerifyReport]

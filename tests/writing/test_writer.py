@@ -211,7 +211,8 @@ class TestOutputDirectory:
         before = contents(tmp_path)
 
         with pytest.raises(
-            OutputError, match=rf"holds what no preparation wrote: {name.partition('/')[0]}\. Nothing was"
+            OutputError,
+            match=rf"holds files that no preparation wrote: {name.partition('/')[0]}\. Nothing was",
         ):
             write(tmp_path, [3], overwrite=True)
 
@@ -232,7 +233,7 @@ class TestOutputDirectory:
         write(tmp_path, [5], overwrite=True)
         assert not (tmp_path / ".tdstream").exists()
         (tmp_path / ".tdstream").write_text("a file")
-        with pytest.raises(OutputError, match=r"what no preparation wrote: \.tdstream"):
+        with pytest.raises(OutputError, match=r"files that no preparation wrote: \.tdstream"):
             write(tmp_path, [3], overwrite=True)
 
     def test_overwrite_leaves_no_surplus(self, tmp_path: Path) -> None:
@@ -428,7 +429,7 @@ class TestKill:
             assert names(tmp_path / ".preparing") == ["lock"]
 
     def test_foreign_files_in_the_staging_directory_are_kept(self, tmp_path: Path) -> None:
-        """A .preparing directory that holds what no preparation wrote is refused."""
+        """A .preparing directory that holds files that no preparation wrote is refused."""
         (tmp_path / ".preparing").mkdir()
         (tmp_path / ".preparing" / "diary").write_text("mine")
         with pytest.raises(OutputError, match=r"no preparation wrote: diary"):
