@@ -28,7 +28,7 @@ class SampleRange(ReadByPlanning, IdentityState):
     def __init__(self, upstream: ReaderNode, first: int, last: int) -> None:
         if not 0 <= first < last <= len(upstream):
             raise ConfigError(
-                f"samples {first:,} to {last:,} of {len(upstream):,} are none; choose other samples."
+                f"samples {first:,} to {last:,} of {len(upstream):,} are not a range; choose other samples."
             )
         self.upstream, self.first, self.last = upstream, first, last
         self.seq_len = upstream.seq_len

@@ -42,7 +42,8 @@ class ShardSource(IdentityState):
         dtype: "uint16" or "uint32", or numpy's types of these names; None takes the type in meta.json.
 
     Attributes:
-        directory: The corpus directory.
+        directory: The corpus directory; `what` is the same as a str, for error messages.
+        total_tokens: Tokens in all shards.
         dtype: The storage type, little-endian uint16 or uint32.
         files: File names of the shards, in order.
         tokenizer_fingerprint: A digest of the tokenizer, "" if meta.json has none.
@@ -60,6 +61,7 @@ class ShardSource(IdentityState):
         if not isinstance(data_dir, (str, os.PathLike)):
             raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
         self.directory = Path(data_dir).absolute()  # shards are opened later, possibly after a chdir
+        self.what = str(self.directory)
         if self.directory.is_file():
             raise CorpusNotFoundError(
                 f"{self.directory} is a file; a corpus is a directory with {META_FILE} and token shards. If "
@@ -76,6 +78,7 @@ class ShardSource(IdentityState):
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
         self.offsets = np.cumsum([0, *(chunk.tokens for chunk in meta.chunks)], dtype=np.int64)
+        self.total_tokens = int(self.offsets[-1])
         for file, tokens in meta.chunks:
             if sizes.get(file) != tokens * self.dtype.itemsize:
                 check_size(self.directory / file, sizes.get(file), tokens, self.dtype)
@@ -84,16 +87,6 @@ class ShardSource(IdentityState):
 
     def __repr__(self) -> str:
         return f"ShardSource({len(self.files):,} shards, {self.total_tokens:,} tokens)"
-
-    @property
-    def total_tokens(self) -> int:
-        """Tokens in all shards."""
-        return int(self.offsets[-1])
-
-    @property
-    def what(self) -> str:
-        """The directory, for error messages."""
-        return str(self.directory)
 
     def open(self) -> ShardMaps:
         """Return the token stream."""

@@ -35,6 +35,7 @@ class TextTokens(IdentityState):
         self.dtype, self.pad_id = tokenize.dtype, tokenize.pad_token_id
         documents = _tokenized(source, tokenize, quiet)
         self._tokens, self._ends = documents.tokens, documents.ends
+        self.total_tokens = len(self._tokens)
         self._identity = {
             **tokenize.state_dict(),
             "dtype": self.dtype.name,
@@ -44,11 +45,6 @@ class TextTokens(IdentityState):
 
     def __repr__(self) -> str:
         return f"TextTokens({len(self._ends):,} documents, {self.total_tokens:,} tokens)"
-
-    @property
-    def total_tokens(self) -> int:
-        """Tokens of all texts, including an end-of-text token after each."""
-        return len(self._tokens)
 
     def open(self) -> TokenArray:
         """Return the token stream."""

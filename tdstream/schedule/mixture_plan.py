@@ -137,7 +137,7 @@ class MixturePlan:
         return [
             *found,
             *(
-                f"the weights from sample {was[0]:,} on are others"
+                f"the weights from sample {was[0]:,} on differ"
                 for was, is_ in pairs
                 if not _same(was[1], is_[1], names)
             ),
@@ -156,10 +156,10 @@ def _same(one: Weights, other: Weights, names: Sequence[str]) -> bool:
 def _check(entries: Sequence[PlanEntry], stages: Sequence[tuple[int, Weights]], stop: str) -> None:
     starts = [start for start, _ in stages]
     if stop not in STOPS or not stages or starts[0] != 0 or sorted(set(starts)) != starts:
-        raise ValueError("stages or stop cannot be")
+        raise ValueError("invalid stages or stop")
     shares = [list(weights.values()) for _, weights in stages]
     if not all(own and min(own) > 0 and max(own) < math.inf for own in shares):
-        raise ValueError("a stage without sources, or a weight that is none")
+        raise ValueError("a stage without sources, or an invalid weight")
     counts = [count for entry in entries for count in (entry.samples, entry.max_epochs + 1)]
     if not counts or min(counts) < 1 or max(*counts, starts[-1]) > LARGEST:
         raise ValueError("a source without samples, or a number above 2^62")

@@ -60,7 +60,7 @@ class _Run(NamedTuple):
     """Epochs that are alike."""
 
     first: int
-    alike: int | None  # their number; None: all later epochs
+    until: int | None  # the first later epoch; None if there is none
     base: int  # samples of the run before them
     used: Ints  # the same by source
     epoch: _Epoch
@@ -97,8 +97,7 @@ class Schedule:
 
     def next_change(self, epoch: int) -> int | None:
         """Return the first epoch after this one whose length may differ; None if none has."""
-        run = self._run(epoch)
-        return None if run.alike is None else run.first + run.alike
+        return self._run(epoch).until
 
     def fills_from(self, epoch: int) -> int:
         """Return the position from which an epoch's incomplete last batch is filled.
@@ -163,7 +162,7 @@ class Schedule:
 
     def _run(self, epoch: int) -> _Run:
         """Return the run that holds an epoch; runs are computed when they are needed."""
-        while not self._runs or not _reaches(self._runs[-1], epoch):
+        while not self._runs or epoch >= (self._runs[-1].until or math.inf):
             self._runs.append(self._next_run())
         firsts = [run.first for run in self._runs]
         run = self._runs[int(np.searchsorted(firsts, epoch, side="right")) - 1]
@@ -175,14 +174,13 @@ class Schedule:
         first, base, used = 0, 0, np.zeros(len(self.sizes), np.int64)
         if self._runs:
             last = self._runs[-1]
-            alike = last.alike or 0
-            first, base = last.first + alike, last.base + alike * last.epoch.length
-            used = last.used + alike * last.epoch.used
+            first = last.until or 0
+            base = last.base + (first - last.first) * last.epoch.length
+            used = self._used_before(last, first)
         epoch = self._simulated(first, base)
         change = min((stage.start for stage in self.stages if stage.start > base), default=None)
-        return _Run(
-            first, None if change is None else max((change - base) // epoch.length, 1), base, used, epoch
-        )
+        until = None if change is None else first + max((change - base) // epoch.length, 1)
+        return _Run(first, until, base, used, epoch)
 
     def _simulated(self, epoch: int, base: int) -> _Epoch:
         """Simulate an epoch, segment by segment."""
@@ -232,10 +230,6 @@ class Schedule:
                 del self._interleavings[next(iter(self._interleavings))]
             self._interleavings[key] = Interleaving(segment.weights)
         return self._interleavings[key]
-
-
-def _reaches(run: _Run, epoch: int) -> bool:
-    return run.alike is None or epoch < run.first + run.alike
 
 
 Weights = dict[str, float]

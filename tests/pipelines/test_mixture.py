@@ -125,7 +125,7 @@ def test_a_bare_stateful_dataloader_refuses_a_change(sources):
     state = loader.state_dict()
     changed = StatefulDataLoader(tdstream.build(mixed(sources, 1, 1), batch_size=4, **OPTIONS))
     changed.load_state_dict(state)
-    with pytest.raises(tdstream.StateError, match=r"the weights from sample 0 on are others.*position_of"):
+    with pytest.raises(tdstream.StateError, match=r"the weights from sample 0 on differ.*position_of"):
         next(iter(changed))
 
 
