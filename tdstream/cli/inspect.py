@@ -133,7 +133,7 @@ def _fields(found: Overview, loaded: LoadedTokenizer) -> list[tuple[str, str]]:
         where = ", ".join(sorted({str(Path(path).parent) for path in found.kept}))
         text = (
             f"{sum(found.kept.values()):,} bytes derived from this corpus and its earlier states, in "
-            f"{where}; may be deleted while no training runs (what is needed is made again)"
+            f"{where}; may be deleted while no training runs (made again when needed)"
         )
         fields.append(("kept", text))
     return fields

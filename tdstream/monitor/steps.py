@@ -1,4 +1,4 @@
-"""The number of steps of a training, from the length of its loader."""
+"""The number of steps of a training run, from the length of its loader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tdstream.streams.total_hint import find_hint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The steps of a training, the same on every rank."""
+    """The steps of a training run, equal on all ranks."""
 
     batches_per_epoch: int
     """Batches that the loader yields per epoch."""
@@ -56,7 +56,7 @@ def _check_ratio(ratio: Any) -> Fraction:
 
 
 def steps(loader: Sized | int, epochs: int, grad_accum: int = 1) -> Steps:
-    """Return the number of steps of a training, without reading data or starting workers.
+    """Return the number of steps of a training run, without reading data or starting workers.
 
     Args:
         loader: A loader, or the number of batches per epoch. A resumed epoch counts in full.

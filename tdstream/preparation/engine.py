@@ -94,7 +94,7 @@ class Preparation:
     ) -> PrepareResult:
         output, task = self._options.output, self._options.tasks.task
         holdout = choose_held_out(self._options.holdout, source)
-        # Write nothing before the first record is read, except where there may be none.
+        # Write nothing before the first record is read, unless there may be none.
         is_begun = output.resume and read_unfinished(output.output_path, task) is not None
         batches = source.batches() if is_begun or task is not None else _check_first_batch(source)
         encoder = chosen()
@@ -200,7 +200,7 @@ def _check_first_batch(source: TextBatches) -> Iterator[TextBatch]:
 
 def _no_document(dataset: str, skipped: int) -> SourceError:
     why = f"all of its {skipped:,} records were skipped" if skipped else "it holds no record"
-    return SourceError(f"Dataset {dataset!r} gives no document: {why}. Check its files and its split.")
+    return SourceError(f"Dataset {dataset!r} has no documents: {why}. Check its files and its split.")
 
 
 def _warn_about(counts: Counts) -> None:

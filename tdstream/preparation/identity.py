@@ -119,7 +119,7 @@ def match_index(options: PrepareOptions, base: CorpusMeta | None) -> PrepareOpti
 
 
 def check_like_base(output: Path, base: CorpusMeta, plan: CorpusMeta) -> None:
-    """Raise ConfigError if the tokens to append are unlike the base's; log what cannot be compared."""
+    """Refuse to append tokens unlike the base's; warn of fields that cannot be compared."""
     # Without a fingerprint, only the name identifies the tokenizer.
     names = (*_LIKE_BASE, *([] if base.tokenizer_fingerprint else ["tokenizer_name_or_path"]))
     known = [name for name in names if getattr(base, name) not in (None, "", 0) or name == "eos_token_id"]

@@ -62,7 +62,7 @@ def open_text(options: TextOptions, task: Task = None) -> TextBatches:
         raise
     except StopIteration:  # the json reader's answer where no fields can be inferred
         raise SourceError(
-            f"Dataset {options.dataset!r} gives no document: its first file is empty. Leave that out."
+            f"Dataset {options.dataset!r} has no documents: its first file is empty. Leave that out."
         ) from None
     except Exception as error:  # whatever the readers of `datasets` raise
         raise SourceError(

@@ -1,1 +1,1 @@
-"""Checks that name everything that is wrong with a corpus, and an overview of what is in it."""
+"""Checks that name every fault of a corpus, and an overview of its contents."""

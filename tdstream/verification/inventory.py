@@ -127,7 +127,7 @@ def check_held_out(directory: Path, meta: CorpusMeta, findings: Findings) -> Non
     if meta.holdout.get("part") != "train":
         return
     val = directory / VAL_DIR
-    where = "are a corpus of their own" if (val / META_FILE).exists() else f"are no longer in {val}"
+    where = "are a separate corpus" if (val / META_FILE).exists() else f"are no longer in {val}"
     findings.unchecked.append(f"the held-out documents: they {where}; verify them separately")
 
 

@@ -36,7 +36,7 @@ class ShardWriter:
         journal: Journal | None = None,
         first: int = 0,
     ) -> None:
-        """Start after the safe shards `entries`; `first` is the number of the very first shard."""
+        """Start after the safe shards `entries`; `first` is the number of the first shard of all."""
         self.entries = list(entries)
         """The safe shards, in order."""
         self._directory = directory

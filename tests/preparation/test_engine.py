@@ -513,7 +513,7 @@ class TestRefusals:
     def test_nothing_left(self, tmp_path: Path, prepare: Prepare) -> None:
         """If every record is bad there is no corpus, and the sentence says why."""
         path = write_jsonl(tmp_path / "a.jsonl", [{"text": None, "id": 1}, {"text": None, "id": 2}])
-        with pytest.raises(SourceError, match=r"gives no document: all of its 2 records were skipped"):
+        with pytest.raises(SourceError, match=r"has no documents: all of its 2 records were skipped"):
             prepare(path, skip_bad=True)
         assert not (tmp_path / "out").exists()
 
@@ -525,7 +525,7 @@ class TestRefusals:
         else:
             (tmp_path / name).touch()
         with pytest.raises(
-            SourceError, match=r"gives no document: it(s first file is empty| holds no record)"
+            SourceError, match=r"has no documents: it(s first file is empty| holds no record)"
         ):
             prepare(tmp_path / name)
         assert not (tmp_path / "out").exists()

@@ -189,7 +189,7 @@ class TestCorpora:
         assert (merged.meta.num_documents, merged.val.num_documents) == (80, 40)
         report = verify_corpus(tmp_path / "out")
         assert report.ok
-        assert "held-out documents: they are a corpus of their own" in report.unchecked[0]
+        assert "held-out documents: they are a separate corpus" in report.unchecked[0]
         report = verify_corpus(tmp_path / "out/val")
         assert report.ok
         assert not any("held out" in line for line in report.unchecked)

@@ -346,7 +346,7 @@ class TestRefusals:
     @pytest.mark.parametrize("source", [[], lambda: iter(()), datasets.Dataset.from_dict({"text": []})])
     def test_nothing(self, tmp_path: Path, prepare: Any, source: Any) -> None:
         """A source without records is refused."""
-        with pytest.raises(SourceError, match=r"gives no document: it holds no record"):
+        with pytest.raises(SourceError, match=r"has no documents: it holds no record"):
             prepare(source)
         assert not (tmp_path / "out").exists()
 
