@@ -553,7 +553,7 @@ class TestRefusals:
         number = int(re.search(r"after record ([\d,]+) ", message)[1].replace(",", ""))
         assert 9_000 < number < 12_000
         assert "Repair what follows there" in message
-        assert ("skip_bad cannot go on" in message) is skip_bad
+        assert ("skip_bad cannot continue" in message) is skip_bad
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize(
