@@ -222,6 +222,7 @@ class Loader(LoaderBase):
         return count_mixture(self._cursor, self._pipeline)
 
     def _choose(self, epoch: int) -> None:
+        self._generation = self._pipeline.generation  # this is the newer word
         self._cursor.choose(epoch)
 
     def _note_dataset_epoch(self, again: bool = False) -> None:

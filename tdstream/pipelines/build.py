@@ -61,10 +61,10 @@ def build(
 
     Args:
         source: A corpus directory (token shards and meta.json), or a part of one from `split`. Or several of
-            them to mix: name -> (source, weight), or a `Mixture`. Or text: a list of texts or a
-            `datasets.Dataset` is tokenized into memory here; a `datasets.IterableDataset`, a function that
-            returns an iterator over texts or records, or any object that can be iterated over repeatedly is
-            tokenized on the fly.
+            them to mix: name -> (source, weight), or a `Mixture`. Or a `tdstream.nodes.TokenSource`. Or
+            text: a list of texts or a `datasets.Dataset` is tokenized into memory here; a
+            `datasets.IterableDataset`, a function that returns an iterator over texts or records, or any
+            object that can be iterated over repeatedly is tokenized on the fly.
         tokenizer: For text: a name, a directory, or a Hugging Face tokenizer.
         text_field: Where a record holds its text: a field, a path such as meta.title, or several with commas.
         kind: How to treat the source: "corpus", "memory", "cache" or "stream"; None decides by its type and

@@ -151,6 +151,19 @@ def test_a_loader_refuses_what_a_pipeline_would_ignore(corpus):
         tdstream.loader(built, batch_size=3, seed=1, stride=2)
 
 
+def test_the_last_word_on_the_epoch_counts(corpus):
+    """The pipeline's, then the loader's; another loader continues with the pipeline's next epoch."""
+    _, made = pair(corpus, "plain")
+    epochs = [list(map(said, made)) for _ in range(3)]
+    made.set_epoch(2)
+    loader = tdstream.loader(made, batch_size=BATCH_SIZE)
+    loader.set_epoch(1)
+    assert list(map(said, loader)) == epochs[1]
+    made.set_epoch(0)
+    assert list(map(said, loader)) == epochs[0]
+    assert list(map(said, tdstream.loader(made, batch_size=BATCH_SIZE))) == epochs[1]
+
+
 def test_the_splitter_finds_its_rank(corpus, monkeypatch):
     """As `build` does, where no topology is given."""
     monkeypatch.setenv("RANK", "1")
