@@ -74,7 +74,7 @@ def reading_bar(total: int, hidden: bool = False) -> Any:
 
 
 def add_options(parser: argparse.ArgumentParser, group: type) -> None:
-    """Add a flag for each field of a dataclass that `core.options.option` made."""
+    """Add a flag for each field of a dataclass that `core.checks.option` made."""
     kinds = get_type_hints(group)
     for field in fields(group):
         if "help" in field.metadata:

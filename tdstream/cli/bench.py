@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.arguments import add_options, read_options, whole_number
+from tdstream.core.checks import option
 from tdstream.core.errors import ConfigError
-from tdstream.core.options import option
 from tdstream.nodes.shard_source import ShardSource
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     """Return a reader with the identity saved in a state; refuse another corpus."""
     from tdstream.pipelines.compose import compose_corpus  # noqa: PLC0415 - imports torch
-    from tdstream.schedule.sample_spec import SampleSpec  # noqa: PLC0415 - imports torch
+    from tdstream.schedule.windows import SampleSpec  # noqa: PLC0415 - imports torch
 
     if "first_document" in saved:
         raise ConfigError(

@@ -1,8 +1,9 @@
-"""Checks of arguments; each raises one sentence that says what was expected."""
+"""Checks of arguments, and options as dataclass fields that carry their help."""
 
 from __future__ import annotations
 
 import operator
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,12 @@ def check_seconds(name: str, value: Any) -> float:
     if not number or not 0 <= value < float("inf"):
         raise ConfigError(f"{name} must be a number of seconds, at least 0, got {value!r}.")
     return float(value)
+
+
+def option(default: Any, help: str, **flag: Any) -> Any:  # noqa: A002 - argparse's word
+    """Return a dataclass field for an option.
+
+    `flag` holds what else the command line needs: choices, metavar, or off (the help of --no_NAME, for a
+    switch that is on by default).
+    """
+    return field(default=default, metadata={"help": help, **flag})

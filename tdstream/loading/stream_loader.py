@@ -11,8 +11,13 @@ from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
 from tdstream.loading.device import Transfer
 from tdstream.loading.loader_base import LoaderBase
 from tdstream.nodes.batch import Batch
-from tdstream.streams.stream_pipeline import StreamPipeline
-from tdstream.streams.stream_state import NO_LENGTH, check_geometry, check_loader_state, find_stream_states
+from tdstream.streams.stream_pipeline import (
+    NO_LENGTH,
+    StreamPipeline,
+    check_geometry,
+    check_loader_state,
+    find_stream_states,
+)
 from tdstream.streams.total_hint import TotalHint
 
 _PART = "stream"

@@ -14,13 +14,19 @@ from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.splitter import Splitter
-from tdstream.pipelines.cached_source import add_pad_id, corpus_in_cache
-from tdstream.pipelines.compose import IndexedNodes, compose_corpus, compose_memory, make_stream_pipeline
+from tdstream.pipelines.compose import (
+    IndexedNodes,
+    add_pad_id,
+    compose_corpus,
+    compose_memory,
+    corpus_in_cache,
+    make_stream_pipeline,
+)
 from tdstream.pipelines.compose_mixture import compose_mixture
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import Pipeline
 from tdstream.pipelines.source_kind import TEXT_KINDS, apply_option_rules, check_mixture_kind, find_kind
-from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.schedule.windows import SampleSpec
 from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.text.options import TextOptions
 from tdstream.text.source import holds_text

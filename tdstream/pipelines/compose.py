@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import DTypeLike
 
-from tdstream.core.errors import ConfigError, CorpusError
+from tdstream.core.errors import ConfigError, CorpusError, TdstreamError, as_argument
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions
@@ -24,8 +25,7 @@ from tdstream.nodes.sample_range import SampleRange
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.text_tokens import TextTokens
 from tdstream.pipelines.views import View, select_samples
-from tdstream.schedule.sample_spec import SampleSpec
-from tdstream.schedule.windows import DocumentCut
+from tdstream.schedule.windows import DocumentCut, SampleSpec
 from tdstream.streams.cut import StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import ShuffleBuffer
 from tdstream.streams.stream_pass import StreamNodes
@@ -173,3 +173,31 @@ def _recall_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> in
     from tdstream.preparation.count_cache import known_samples  # noqa: PLC0415
 
     return known_samples(text, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride)
+
+
+_OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
+
+
+def add_pad_id(spec: SampleSpec, text: TextOptions) -> SampleSpec:
+    """Return the spec with the tokenizer's own pad id, which a corpus does not store."""
+    return spec if spec.cut == "stream" else replace(spec, pad_id=make_tokenize(text).pad_token_id)
+
+
+def corpus_in_cache(text: TextOptions, cache_dir: Any, topology: Topology) -> Path:
+    """Return the corpus of a text, after preparing it or waiting for it; rank 0 goes first."""
+    # Loads datasets and transformers, which takes seconds that a reader of a corpus does not wait.
+    from tdstream.preparation.cache import cached_corpus  # noqa: PLC0415
+    from tdstream.preparation.result import Bar  # noqa: PLC0415
+
+    is_first = topology.dp_rank == 0
+    try:
+        with Bar(visible=is_first) as bar:
+            return cached_corpus(text, Path(cache_dir).absolute(), goes_first=is_first, observe=lambda: bar)
+    except TdstreamError as error:
+        error.spell(_as_argument)
+        raise
+
+
+def _as_argument(name: str, value: str) -> str:
+    """Spell an option; one that `build` does not have is an argument of `tdstream.prepare`."""
+    return as_argument(name, value) + ("" if name in _OPTIONS else " to tdstream.prepare")

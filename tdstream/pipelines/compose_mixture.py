@@ -26,7 +26,7 @@ from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.source_kind import is_token_source
 from tdstream.pipelines.views import View
 from tdstream.schedule.order import JointOrder
-from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.schedule.windows import SampleSpec
 from tdstream.text.options import is_path
 
 logger = logging.getLogger(__name__)

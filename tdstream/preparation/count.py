@@ -11,8 +11,7 @@ from typing import Any
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
 from tdstream.distributed.topology import resolve_topology
-from tdstream.schedule.sample_spec import SampleSpec
-from tdstream.schedule.windows import DocumentCut, count_samples
+from tdstream.schedule.windows import DocumentCut, SampleSpec, count_samples
 from tdstream.text.options import TextOptions
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tdstream.core.checks import check_seconds
+from tdstream.core.checks import check_seconds, option
 from tdstream.core.errors import ConfigError
-from tdstream.core.options import option
 from tdstream.text.options import TextOptions, check_counts, check_switches
 from tdstream.writing.staging import check_output
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from tdstream.core.checks import check_int
-from tdstream.core.errors import SourceError
-from tdstream.core.state import STATE_KEY, STATE_VERSION, Identified, unwrap_state
+from tdstream.core.checks import LARGEST, check_int
+from tdstream.core.errors import GeometryError, SourceError, StateError
+from tdstream.core.state import STATE_KEY, STATE_VERSION, Identified, differences, unwrap_state
 from tdstream.distributed.end_of_epoch import EndOfEpochSync, check_worker_can_sync, is_initialized
 from tdstream.distributed.epoch_dataset import EpochDataset, EpochPass
 from tdstream.distributed.topology import Topology, Worker
@@ -20,8 +20,53 @@ from tdstream.distributed.worker_board import WorkerBoard
 from tdstream.nodes.collate import Collate
 from tdstream.streams.cut import Sample, stack_samples
 from tdstream.streams.stream_pass import StreamNodes, StreamPass
-from tdstream.streams.stream_state import CURSOR, NO_LENGTH, check_geometry
 from tdstream.streams.total_hint import TotalHint
+
+CURSOR = "stream"
+"""The key of this part."""
+STANDS = ("before", "in", "behind")
+"""Where in its epoch a loader can stand."""
+NO_LENGTH = (
+    "a live stream has no length: how many batches its text gives is known when all of it was tokenized. "
+    "tdstream.count(source, tokenizer, ...) counts them once, tdstream.progress shows progress by "
+    'documents or by an estimate, and with cache_dir=... (or kind="memory" for a list) the length is exact.'
+)
+
+
+def check_loader_state(state: dict[str, Any], place: dict[str, Any]) -> None:
+    """Refuse a loader's state whose place, the part under CURSOR, is incomplete."""
+    numbers = [state.get("epoch"), *(place.get(name) for name in ("batches_done", "step", "num_workers"))]
+    counts = all(isinstance(number, int) and 0 <= number <= LARGEST for number in numbers)
+    loader, stands = place.get("loader"), place.get("stands")
+    fits = counts and stands in STANDS and isinstance(loader, dict)
+    if not fits or (stands == "in" and len(list(find_stream_states(loader))) != max(place["num_workers"], 1)):
+        raise StateError(
+            "the state is not one of a tdstream.loader over a live stream, or was cut. Load what its "
+            "state_dict() returned, on the rank that saved it."
+        )
+
+
+def find_stream_states(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the states of a rank's streams from StatefulDataLoader's state."""
+    if isinstance(value, dict):
+        if STATE_KEY in value:
+            yield value
+        else:
+            for inner in value.values():
+                yield from find_stream_states(inner)
+
+
+def check_geometry(saved: dict[str, Any], current: dict[str, Any]) -> None:
+    """Refuse the place of another stream."""
+    was, now = ({field: part.get(field) for field in current} for part in (saved, current))
+    found = differences(CURSOR, was, now)
+    if found:
+        raise GeometryError(
+            f"the state was saved under another geometry: {'; '.join(found)}. A live stream resumes only "
+            f"with the same ranks, workers and batches, each rank from its own state; nothing was loaded. To "
+            f"change them between runs, prepare the text once: cache_dir=..."
+        )
+
 
 logger = logging.getLogger(__name__)
 

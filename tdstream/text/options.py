@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from tdstream.core.checks import check_int
+from tdstream.core.checks import check_int, option
 from tdstream.core.errors import ConfigError
-from tdstream.core.options import option
 
 DEFAULT_DATA_NAME = "sample-10BT"
 ENCODERS = ("auto", "hf", "fastokens", "gigatoken")

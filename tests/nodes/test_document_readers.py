@@ -17,8 +17,7 @@ from tdstream.nodes.document_windows import DocumentWindows
 from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.compose import compose_corpus
-from tdstream.schedule.sample_spec import SampleSpec
-from tdstream.schedule.windows import DocumentCut
+from tdstream.schedule.windows import DocumentCut, SampleSpec
 
 LENGTHS = np.random.default_rng(3).integers(1, 12, 40)
 ENDS = np.cumsum(LENGTHS)

@@ -14,7 +14,7 @@ from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.rows import EndsPlan, RowEnds
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.compose import compose_corpus
-from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.schedule.windows import SampleSpec
 
 COUNTS, PLACES = np.array([1, 1, 0, 2, 1]), np.array([2, 4, 1, 3, 4])
 

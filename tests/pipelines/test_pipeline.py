@@ -13,7 +13,7 @@ from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.splitter import Splitter
 from tdstream.pipelines.compose import compose_corpus
 from tdstream.pipelines.pipeline import Pipeline
-from tdstream.schedule.sample_spec import SampleSpec
+from tdstream.schedule.windows import SampleSpec
 
 
 def first_tokens(items):
