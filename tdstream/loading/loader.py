@@ -22,6 +22,7 @@ from tdstream.loading.portable_state import (
     open_portable,
 )
 from tdstream.loading.stream_loader import StreamLoader
+from tdstream.nodes.base import TokenSource
 from tdstream.nodes.batch import Batch
 from tdstream.pipelines.build import build
 from tdstream.pipelines.mixture import Mixture
@@ -283,7 +284,10 @@ class Loader(LoaderBase):
 
 @overload
 def loader(
-    source: str | os.PathLike[str] | View | Mapping[str, Any] | Mixture, *, batch_size: int, **options: Any
+    source: str | os.PathLike[str] | View | Mapping[str, Any] | Mixture | TokenSource | Pipeline,
+    *,
+    batch_size: int,
+    **options: Any,
 ) -> Loader: ...
 
 

@@ -194,7 +194,7 @@ def _in_forked_process(read: Callable[[Any], Any], thing: Any) -> Any:
     try:
         return here.recv()
     except EOFError:
-        return "the process died."
+        return "it died."
     finally:
         here.close()
         process.join()
@@ -221,8 +221,12 @@ def _spawned_process() -> Callable[[Callable[[Any], Any], bytes], Any]:
     there.close()
 
     def read_there(read: Callable[[Any], Any], sent: bytes) -> Any:
-        here.send((list(sys.path), read, sent))
-        return here.recv()
+        try:
+            here.send((list(sys.path), read, sent))
+            return here.recv()
+        except (EOFError, OSError):
+            _spawned_process.cache_clear()
+            return "it died. A script that starts processes needs `if __name__ == '__main__':`."
 
     return read_there
 

@@ -246,6 +246,27 @@ def test_an_open_file_is_caught(tmp_path):
         check_node(lambda: Reopened(path))
 
 
+class Dying(Reader):
+    """Kills the process in which it is unpickled."""
+
+    def __reduce__(self):
+        return maybe_die, (os.getpid(),)
+
+
+def maybe_die(process):
+    """Return a node in the process that pickled it; end any other."""
+    if os.getpid() != process:
+        os._exit(1)
+    return Dying()
+
+
+def test_a_process_that_dies_is_caught_and_the_next_node_has_another():
+    """Instead of a wait for its answer."""
+    with pytest.raises(ContractError, match=r"a spawned process reads other samples from Dying: it died"):
+        check_node(Dying)
+    check_node(Reader)
+
+
 def test_an_order_that_depends_on_earlier_calls_is_caught():
     """Position and epoch alone decide."""
     with pytest.raises(ContractError, match=r"Unsteady\.indices depends on more than position and epoch"):
