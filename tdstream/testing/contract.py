@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import multiprocessing
@@ -135,17 +136,29 @@ def pickled(thing: Any, name: str) -> bytes:
 
 
 def open_files() -> dict[str, str]:
-    """Return what each descriptor of this process is and where it stands; empty where /proc is missing."""
+    """Return what each descriptor of this process is and where it stands; empty where /proc is missing.
+
+    Files that are only written are left out, such as a log of standard output: others may write there.
+    """
     gc.collect()
     found = {}
     for entry in sorted(Path("/proc/self/fd").glob("*")):
         try:
+            if _is_output(entry):
+                continue
             file = os.readlink(entry)
             place = os.lseek(int(entry.name), 0, os.SEEK_CUR) if entry.is_file() else 0
             found[entry.name] = f"{file}, byte {place:,}"
         except OSError:  # closed meanwhile: the descriptor of the listing itself
             continue
     return found
+
+
+def _is_output(entry: Path) -> bool:
+    """Return whether a descriptor is only written, or is a file that a standard stream goes to."""
+    if fcntl.fcntl(int(entry.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+        return True
+    return entry.is_file() and any(entry.samefile(f"/proc/self/fd/{number}") for number in range(3))
 
 
 def require_processes(
@@ -170,7 +183,7 @@ def require_processes(
     )
     require(forked == whole, f"a forked process reads other samples from {name}: {_shown(forked)}")
     require(read(thing) == whole, f"after a fork, {name} reads other samples than before.")
-    spawned = _spawned_process()(read, sent)
+    spawned = _read_in_spawned_process(read, sent)
     require(spawned == whole, f"a spawned process reads other samples from {name}: {_shown(spawned)}")
 
 
@@ -212,23 +225,28 @@ def _try(function: Callable[..., Any], *arguments: Any) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
+def _read_in_spawned_process(read: Callable[[Any], Any], sent: bytes) -> Any:
+    process, connection = _spawned_process()
+    if not process.is_alive():  # ended since the last check
+        _spawned_process.cache_clear()
+        _, connection = _spawned_process()
+    try:
+        connection.send((list(sys.path), read, sent))
+        return connection.recv()
+    except (EOFError, OSError):
+        _spawned_process.cache_clear()
+        return "it died. A script that starts processes needs `if __name__ == '__main__':`."
+
+
 @lru_cache(maxsize=1)
-def _spawned_process() -> Callable[[Callable[[Any], Any], bytes], Any]:
-    """Return a function that reads in a spawned process, which is kept since it takes seconds to start."""
+def _spawned_process() -> tuple[Any, Any]:
+    """Return a spawned process and the connection to it; it is kept since it takes seconds to start."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    context.Process(target=_serve, args=(there,), daemon=True).start()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
     there.close()
-
-    def read_there(read: Callable[[Any], Any], sent: bytes) -> Any:
-        try:
-            here.send((list(sys.path), read, sent))
-            return here.recv()
-        except (EOFError, OSError):
-            _spawned_process.cache_clear()
-            return "it died. A script that starts processes needs `if __name__ == '__main__':`."
-
-    return read_there
+    return process, here
 
 
 def _serve(connection: Any) -> None:
