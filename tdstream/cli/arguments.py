@@ -17,6 +17,15 @@ from tdstream.verification.inventory import read_lenient_meta
 from tdstream.verification.verify_report import Findings
 
 
+class DefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """A formatter that shows the default of a flag where there is one to show."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.default not in (None, False, True, []) or isinstance(action.default, (int, float))
+        is_switch = action.nargs == 0
+        return super()._get_help_string(action) if shown and not is_switch else action.help
+
+
 def whole_number(text: str) -> int:
     """Parse an integer: 100000000, 100_000_000 and 1e8 are equal."""
     problem = argparse.ArgumentTypeError(f"expected a whole number such as 1000 or 1e8, got {text!r}")

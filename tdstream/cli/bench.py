@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.arguments import add_options, read_options, whole_number
+from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options, whole_number
 from tdstream.core.checks import option
 from tdstream.core.errors import ConfigError
 from tdstream.nodes.shard_source import ShardSource
@@ -77,7 +77,7 @@ def add_parser(commands: Any) -> None:
         help="measure how fast a corpus is read on this machine",
         description="Measure how fast batches of a corpus are read on this machine. Reports up to which "
         "training speed the loader is no bottleneck, and whether workers help.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     parser.add_argument("directory", type=Path, help="the corpus directory")
     parser.add_argument("--workers", type=_numbers, default="0,1,2,4", help="worker processes to try")
@@ -223,7 +223,7 @@ def findings(results: Sequence[BenchResult]) -> list[str]:
     best = max(results, key=lambda result: result.sure_tokens_per_s)
     origin = "from the page cache" if best.cold_tokens_per_s is None else "also from the disk"
     sentences = [
-        f"The loader is no bottleneck for a training of up to {_short(best.sure_tokens_per_s)} tokens/s per "
+        f"The loader is not a bottleneck for training at up to {_short(best.sure_tokens_per_s)} tokens/s per "
         f"rank, {origin}, with {_describe_workers(best.workers)}."
     ]
     alone = next((result for result in results if result.workers == 0), None)

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.arguments import add_options, read_options
+from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.process_setup import set_up_process
@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
         "prepare",
         help="tokenize a dataset and write it as a corpus",
         description="Tokenize a dataset and write it as a corpus of token shards.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=DefaultsFormatter,
     )
     for group in GROUPS:
         add_options(parser, group)

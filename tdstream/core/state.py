@@ -102,7 +102,7 @@ def check_identities(
     missing = [name for name in (*(node.name for node in nodes), cursor) if name not in saved]
     if missing:
         raise StateError(
-            f"the state has nothing of {', '.join(missing)}; it belongs to another kind of pipeline. "
+            f"the state has no entry for {', '.join(missing)}; it belongs to another kind of pipeline. "
             f"Build the pipeline that saved it."
         )
     check_differences(

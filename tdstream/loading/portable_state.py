@@ -59,8 +59,8 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
     epoch, position = state.get("epoch"), state.get("position")
     if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
         raise StateError(
-            f"the state holds no place: epoch={epoch!r}, position={position!r}; expected two integers of at "
-            f"least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
+            f"the state has no valid position: epoch={epoch!r}, position={position!r}; expected two integers "
+            f"of at least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
         )
     return int(state["epoch"]), int(state["position"]), nodes
 

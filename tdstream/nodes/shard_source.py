@@ -65,13 +65,14 @@ class ShardSource(IdentityState):
         if self.directory.is_file():
             raise CorpusNotFoundError(
                 f"{self.directory} is a file; a corpus is a directory with {META_FILE} and token shards. If "
-                f"it holds text, make one of it: tokenizer=... and cache_dir=..., or tdstream prepare "
-                f"--dataset {self.directory}"
+                f"it holds text, make one of it: pass tokenizer=... and cache_dir=..., or run tdstream "
+                f"prepare --dataset {self.directory} --tokenizer ... --output_path ..."
             )
         if not self.directory.is_dir():
             raise CorpusNotFoundError(
                 f"{self.directory} is not a directory; expected one with {META_FILE} and token shards. "
-                f"Make one with: tdstream prepare --output_path {self.directory}"
+                f"Make one with: tdstream prepare --dataset ... --tokenizer ... --output_path "
+                f"{self.directory}"
             )
         sizes = list_sizes(self.directory)
         meta = self._read_meta(sizes, None if dtype is None else check_dtype(dtype))

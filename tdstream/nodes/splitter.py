@@ -146,7 +146,9 @@ class Splitter:
             )
         place = {field: state.get(field) for field in _CURSOR}
         if not all(isinstance(value, int) and value >= 0 for value in place.values()):
-            raise StateError(f"the state holds no place: {place}; expected three integers of at least 0.")
+            raise StateError(
+                f"the state has no valid position: {place}; expected three integers of at least 0."
+            )
         self._place(state["epoch"], state["start"], self._partition.worker)
         self._step = state["step"]
 

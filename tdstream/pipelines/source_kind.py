@@ -7,6 +7,7 @@ the model would be trained on other data than was asked for. A value out of rang
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import numpy as np
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
+from tdstream.corpus.meta import DTYPES
 from tdstream.nodes.epoch_permutation import check_order
 from tdstream.nodes.shard_source import check_dtype
 from tdstream.pipelines.views import View
@@ -58,7 +60,7 @@ def find_kind(source: Any, kind: str | None = None, *, cache_dir: Any = None) ->
         found, why = (kind, "since kind= says so") if kind else _choose_kind(source, source_type, cache_dir)
         _check_kind(source, source_type, found, cache_dir)
     name = type(source).__name__
-    logger.info("The source, a %s, is taken for %s (%s).", name, KIND_NAMES[found], why)
+    logger.info("The source, a %s, is treated as %s (%s).", name, KIND_NAMES[found], why)
     return found
 
 
@@ -66,7 +68,7 @@ def check_mixture_kind(kind: str | None, cache_dir: Any) -> str:
     """Return "mixture"; raise ConfigError if it is to be taken for text, as its sources are corpora."""
     if kind not in (None, "corpus") or cache_dir is not None:
         raise ConfigError(
-            f"the sources of a mixture are corpus directories; kind and cache_dir are for one of text. "
+            f"the sources of a mixture are corpora or token sources; kind and cache_dir are for one of text. "
             f"Leave them out, got kind={kind!r}, cache_dir={cache_dir!r}."
         )
     return "mixture"
@@ -101,8 +103,8 @@ def _check_kind(source: Any, source_type: SourceType, kind: str, cache_dir: Any)
         raise ConfigError('kind="cache" needs cache_dir=..., the directory for the prepared corpus.')
     if kind != "cache" and source_type is SourceType.LOCATION:
         raise ConfigError(
-            f"{os.fspath(source)!r} names something, but kind={kind!r} takes text itself: a list, a dataset "
-            f"(datasets.load_dataset(...)), or a function that returns an iterator."
+            f"{os.fspath(source)!r} is a path or a name, but kind={kind!r} takes text itself: a list, a "
+            f"dataset (datasets.load_dataset(...)), or a function that returns an iterator."
         )
     if source_type is SourceType.MAPPING:
         pair = next((part for part in source.values() if _is_listed_pair(part)), None)
@@ -128,7 +130,27 @@ def is_token_source(source: Any) -> bool:
         raise ConfigError(
             f'the name of a token source must be "source", its key in states, got {source.name!r}.'
         )
+    if not isinstance(source.dtype, np.dtype) or source.dtype not in DTYPES.values():
+        raise ConfigError(
+            f"the dtype of a token source must be np.dtype of {' or '.join(DTYPES)}, got {source.dtype!r}."
+        )
+    check_int("total_tokens of a token source", source.total_tokens, at_least=0)
+    _check_identity(source)
     return True
+
+
+def _check_identity(source: Any) -> None:
+    """Raise ConfigError unless a token source's state is a dict of JSON types."""
+    try:
+        state = source.state_dict()
+        is_json = isinstance(state, dict) and json.loads(json.dumps(state)) == state
+    except (TypeError, ValueError, NotImplementedError):
+        is_json = False
+    if not is_json:
+        raise ConfigError(
+            f"state_dict() of the token source, a {type(source).__name__}, must return a dict of JSON types "
+            f"that identifies the tokens, such as a count and a hash."
+        )
 
 
 def _is_listed_pair(part: Any) -> bool:
@@ -220,7 +242,7 @@ def apply_option_rules(kind: str, *, quiet: bool = False, **options: Any) -> Non
     if ignored and not quiet and (kind, ignored) not in _logged:
         _logged.add((kind, ignored))
         kinds = ", ".join(f"{name}= is for {_join_kinds(OPTION_RULES[name].kinds)}" for name in ignored)
-        logger.warning("The source is taken for %s; some options are ignored: %s.", KIND_NAMES[kind], kinds)
+        logger.warning("The source is treated as %s; some options are ignored: %s.", KIND_NAMES[kind], kinds)
 
 
 def _is_one_of(value: Any, defaults: tuple[Any, ...]) -> bool:

@@ -26,7 +26,7 @@ class OutputOptions:
         off="write no index of document ends beside the shards",
     )
     append: bool = option(False, "write after the documents of the corpus in output_path")
-    resume: bool = option(False, "always safe: continue an unfinished preparation, or begin if there is none")
+    resume: bool = option(False, "continue an unfinished preparation; start from scratch if there is none")
 
     def __post_init__(self) -> None:
         check_counts(self, "tokens_per_chunk")

@@ -142,7 +142,7 @@ def _check_cursor(cursor: dict[str, Any]) -> dict[str, Any]:
     fits = isinstance(due, list) and len(due) == 2 and isinstance(cursor.get("state"), dict)
     if not fits or not all(isinstance(value, int) and value >= 0 for value in numbers.values()):
         raise StateError(
-            f"the state holds no place: {numbers}, due {due!r}. Load what state_dict() returned."
+            f"the state has no valid position: {numbers}, due {due!r}. Load what state_dict() returned."
         )
     return {
         **numbers,

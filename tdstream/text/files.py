@@ -124,4 +124,4 @@ def check_no_file_twice(files: list[str], patterns: Iterable[str]) -> None:
     times = Counter(files)
     twice = next((file for file in files if times[file] > 1), None)
     if twice is not None and any(map(is_pattern, patterns)):
-        raise ConfigError(f"data_files names {twice} twice. Let no two patterns match one file.")
+        raise ConfigError(f"data_files names {twice} twice. Each file may match only one pattern.")

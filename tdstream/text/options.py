@@ -30,8 +30,8 @@ class TextOptions:
     data_files: tuple[str, ...] = option((), "read only these files of the dataset", metavar="FILE")
     text_field: str = option(
         "text",
-        "field that holds the text; a dot goes inside a field (meta.title), commas join several "
-        "(title,text) by an empty line",
+        "field that holds the text; dots reach nested fields (meta.title), comma-separated fields "
+        "(title,text) are joined with a blank line",
     )
     strip: bool = option(False, "strip white space at both ends of a text")
     lines: bool = option(False, "text files: one document per line, not per file")

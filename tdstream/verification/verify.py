@@ -222,4 +222,4 @@ def _check_samples(
     if sound:
         check_round_trip(files, sound, known, findings)
     else:
-        findings.unchecked.append("decoding of documents: none was requested, or none is undamaged")
+        findings.unchecked.append("decoding of documents: none was asked for, or all documents are damaged")

@@ -106,7 +106,7 @@ def _merge(output: Path, journals: list[JournalContent]) -> MergedCorpus:
     entries = _rename_shards(tasks, [journal.entries for journal in journals], staging)
     if not entries:
         raise CorpusError(
-            f"The tasks in {output} have written no token; a corpus holds at least one. Check that the "
+            f"The tasks in {output} wrote no tokens; a corpus needs at least one. Check that the "
             f"source holds text."
         )
     meta = complete_meta(plan, entries, sum(journal.num_documents for journal in journals))

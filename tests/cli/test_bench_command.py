@@ -60,7 +60,7 @@ def test_people_get_a_table_and_sentences(corpus: Path, capsys: pytest.CaptureFi
     head, line, _, *sentences = capsys.readouterr().out.splitlines()
     assert head.split()[0] == "workers"
     assert line.split()[0] == "0"
-    assert sentences[0].startswith("The loader is no bottleneck for a training of up to ")
+    assert sentences[0].startswith("The loader is not a bottleneck for training at up to ")
     assert "Without workers, reading takes less than 1 % of a step" in sentences[1]
 
 

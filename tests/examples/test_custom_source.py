@@ -206,3 +206,25 @@ def test_the_page_names_all_public_nodes():
     """Every name of tdstream.nodes and tdstream.testing has its place in the tables."""
     names = [*tdstream.nodes.__all__, *tdstream.testing.__all__]
     assert [name for name in names if f"`{name}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"dtype": np.dtype("float64")}, "dtype of a token source must be np.dtype of uint16 or uint32"),
+        ({"dtype": "uint16"}, "dtype of a token source must be"),
+        (
+            {"total_tokens": "100"},
+            "total_tokens of a token source must be an integer of at least 0, got '100'",
+        ),
+        ({"state_dict": lambda: None}, "must return a dict of JSON types"),
+        ({"state_dict": lambda: {"n": np.int64(3)}}, "must return a dict of JSON types"),
+    ],
+)
+def test_a_source_of_wrong_types_is_refused_before_it_is_read(wrong, sentence, example, tables):
+    """A wrong type would otherwise show as wrong tokens, or at the first checkpoint."""
+    source = example.SQLiteTokens(tables[0])
+    for name, value in wrong.items():
+        setattr(source, name, value)
+    with pytest.raises(tdstream.ConfigError, match=sentence):
+        tdstream.build(source, seq_len=4)

@@ -61,7 +61,7 @@ def test_a_missing_corpus_ends_with_one_sentence(tmp_path):
     assert done.stdout == ""
     assert done.stderr.strip() == (
         f"demo: {tmp_path / 'nowhere'} is not a directory; expected one with meta.json and token shards. "
-        f"Make one with: tdstream prepare --output_path {tmp_path / 'nowhere'}"
+        f"Make one with: tdstream prepare --dataset ... --tokenizer ... --output_path {tmp_path / 'nowhere'}"
     )
 
 

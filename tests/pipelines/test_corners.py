@@ -172,7 +172,7 @@ def test_numbers_beyond_64_bits_are_refused_at_once(corpus):
     for refused in (lambda: loader.set_epoch(2**63), lambda: loader.skip(10**30)):
         with pytest.raises(ConfigError, match=r"must be at most 2\^62"):
             refused()
-    with pytest.raises(StateError, match="the state holds no place"):
+    with pytest.raises(StateError, match="the state has no valid position"):
         loader.load_state_dict({**loader.state_dict(), "epoch": 2**64})
     assert (loader.epoch, loader.position) == (0, 4)
 

@@ -54,7 +54,7 @@ def test_a_state_of_another_pipeline_is_refused(make_corpus):
     iterator = iter(tdstream.build(make_corpus(60), seq_len=4, batch_size=2))
     state = iterator.state_dict()
     del state["nodes"]["reader"], state["nodes"]["splitter"]
-    with pytest.raises(StateError, match="the state has nothing of reader, splitter"):
+    with pytest.raises(StateError, match="the state has no entry for reader, splitter"):
         iterator.load_state_dict(state)
 
 
