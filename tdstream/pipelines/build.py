@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import DTypeLike
 
 from tdstream.core.checks import check_bool
-from tdstream.distributed.topology import resolve_topology
+from tdstream.distributed.topology import Topology, resolve_topology
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
@@ -25,7 +26,7 @@ from tdstream.pipelines.compose import (
 from tdstream.pipelines.compose_mixture import compose_mixture
 from tdstream.pipelines.mixture import Mixture
 from tdstream.pipelines.pipeline import Pipeline
-from tdstream.pipelines.source_kind import TEXT_KINDS, apply_option_rules, check_mixture_kind, find_kind
+from tdstream.pipelines.source_kind import apply_option_rules, check_mixture_kind, find_kind
 from tdstream.schedule.windows import SampleSpec
 from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.text.options import TextOptions
@@ -131,7 +132,6 @@ def build(
         GeometryError: If strict and a stream would be empty.
     """
     topology = resolve_topology(dp_rank, dp_world_size)
-    quiet = topology.dp_rank > 0
     source_id, strict = check_bool("source_id", source_id), check_bool("strict", strict)
     spec = SampleSpec(
         seq_len=seq_len,
@@ -145,13 +145,14 @@ def build(
         order=order,
         block_samples=block_samples,
     )
-    mixture = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
-    if isinstance(mixture, Mixture):
-        found = check_mixture_kind(kind, cache_dir)
-    else:
-        found = find_kind(source, kind, cache_dir=cache_dir)
+    given = Mixture(source) if isinstance(source, Mapping) and not holds_text(source) else source
+    kind = (
+        check_mixture_kind(kind, cache_dir)
+        if isinstance(given, Mixture)
+        else find_kind(given, kind, cache_dir)
+    )
     apply_option_rules(
-        found, quiet=quiet, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
+        kind, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
         cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
         block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
         samples=samples, tail=tail, source_id=source_id,
@@ -163,27 +164,93 @@ def build(
         capacity=cu_seqlens_capacity,
     )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
-    nodes: tuple[MixtureNode] | IndexedNodes
-    if found in TEXT_KINDS:
-        text = TextOptions.of(
-            source,
-            tokenizer,
-            text_field=text_field,
-            encoder=encoder,
-            num_proc=num_proc,
-            strip=spec.cut == "document",
+    arguments = _Build(
+        source=given, tokenizer=tokenizer, text_field=text_field, encoder=encoder, num_proc=num_proc,
+        cache_dir=cache_dir, shuffle_buffer=shuffle_buffer, dtype=dtype, source_id=source_id, spec=spec,
+        collate=collate, batch_size=batch_size, tail=tail, strict=strict, topology=topology,
+    )  # fmt: skip
+    return _BUILDERS[kind](arguments)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Build:
+    """The arguments of `build`, once they are checked."""
+
+    source: Any
+    tokenizer: Any
+    text_field: str
+    encoder: str
+    num_proc: int
+    cache_dir: Any
+    shuffle_buffer: int | None
+    dtype: Any
+    source_id: bool
+    spec: SampleSpec
+    collate: Collate
+    batch_size: int | None
+    tail: str
+    strict: bool
+    topology: Topology
+
+    @property
+    def text(self) -> TextOptions:
+        """What text to read, and how to tokenize it."""
+        strip = self.spec.cut == "document"
+        return TextOptions.of(
+            self.source,
+            self.tokenizer,
+            text_field=self.text_field,
+            encoder=self.encoder,
+            num_proc=self.num_proc,
+            strip=strip,
         )
-        if found == "stream":
-            return make_stream_pipeline(
-                text, spec, collate, shuffle_buffer, batch_size=batch_size, topology=topology, strict=strict
-            )
-        if found == "memory":
-            nodes = compose_memory(text, spec, quiet=quiet)
-        else:
-            nodes = compose_corpus(corpus_in_cache(text, cache_dir, topology), add_pad_id(spec, text))
-    elif isinstance(mixture, Mixture):
-        nodes = (compose_mixture(mixture, spec, dtype=dtype, strict=strict, source_id=source_id),)
-    else:
-        nodes = compose_corpus(source, spec, dtype=dtype)
-    splitter = Splitter(nodes[-1], topology=topology, batch_size=batch_size, tail=tail, strict=strict)
-    return Pipeline(nodes, splitter, collate, strict=strict)
+
+    def over(self, nodes: tuple[MixtureNode] | IndexedNodes) -> Pipeline:
+        """Return the dataset over indexed nodes."""
+        splitter = Splitter(
+            nodes[-1], topology=self.topology, batch_size=self.batch_size, tail=self.tail, strict=self.strict
+        )
+        return Pipeline(nodes, splitter, self.collate, strict=self.strict)
+
+
+def _build_corpus(build: _Build) -> Pipeline:
+    return build.over(compose_corpus(build.source, build.spec, dtype=build.dtype))
+
+
+def _build_mixture(build: _Build) -> Pipeline:
+    node = compose_mixture(
+        build.source, build.spec, dtype=build.dtype, strict=build.strict, source_id=build.source_id
+    )
+    return build.over((node,))
+
+
+def _build_memory(build: _Build) -> Pipeline:
+    return build.over(compose_memory(build.text, build.spec, quiet=build.topology.dp_rank > 0))
+
+
+def _build_cache(build: _Build) -> Pipeline:
+    text = build.text
+    corpus = corpus_in_cache(text, build.cache_dir, build.topology)
+    return build.over(compose_corpus(corpus, add_pad_id(build.spec, text)))
+
+
+def _build_stream(build: _Build) -> StreamPipeline:
+    return make_stream_pipeline(
+        build.text,
+        build.spec,
+        build.collate,
+        build.shuffle_buffer,
+        batch_size=build.batch_size,
+        topology=build.topology,
+        strict=build.strict,
+    )
+
+
+_BUILDERS: dict[str, Callable[[_Build], Pipeline | StreamPipeline]] = {
+    "corpus": _build_corpus,
+    "tokens": _build_corpus,
+    "mixture": _build_mixture,
+    "memory": _build_memory,
+    "cache": _build_cache,
+    "stream": _build_stream,
+}

@@ -43,7 +43,7 @@ TEXT_KINDS = frozenset({"memory", "cache", "stream"})
 _ASKED = ("corpus", "memory", "cache", "stream")
 
 
-def find_kind(source: Any, kind: str | None = None, *, cache_dir: Any = None) -> str:
+def find_kind(source: Any, kind: str | None = None, cache_dir: Any = None) -> str:
     """Return the kind of a source that is no mixture, and log it; `kind` is the one the caller asks for."""
     if kind not in (None, *_ASKED):
         raise ConfigError(f"kind must be one of {', '.join(_ASKED)}, got {kind!r}.")
