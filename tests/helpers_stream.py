@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+
+from helpers_text import numbers_tokenizer
 
 VOCABULARY = 3_000
 EOS = 0
@@ -21,6 +24,21 @@ BATCH_SIZE = 4
 def word_ids() -> dict[str, int]:
     """Return a vocabulary in which the word "w7" has the id 7."""
     return {"<eos>": EOS, "<unk>": 1, **{f"w{number}": number for number in range(2, VOCABULARY)}}
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a tokenizer of whole words, "w7" being 7, without a pad token."""
+    return numbers_tokenizer(tmp_path_factory.mktemp("words"), word_ids())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's cache out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HF_DATASETS_OFFLINE", "1")
+        yield
 
 
 @cache

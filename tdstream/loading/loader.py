@@ -240,7 +240,6 @@ class Loader(LoaderBase):
         """Open the pass that is due, or the running one again after skipped batches."""
         self._transfer.end()
         self._note_dataset_epoch(again)
-        failed = self._cursor.failed
         epoch, position = self._cursor.reopen() if again else self._cursor.begin()
         self._generation = self._pipeline.begin_at(epoch, position)
         if self._cursor.has_no_batches:
@@ -248,13 +247,13 @@ class Loader(LoaderBase):
         self._pass_epoch, self._has_skipped = self._cursor.served_epoch, False
         self._batches = iter(())
         if self._cursor.left:
-            self._batches = self._transfer.begin(self._read(fresh=failed or not self.persistent_workers))
+            self._batches = self._transfer.begin(self._read())
 
-    def _read(self, *, fresh: bool) -> Iterator[Any]:
-        """Return the batches of the pass that was just chosen, from fresh workers or from living ones."""
+    def _read(self) -> Iterator[Any]:
+        """Return the batches of the pass that was just chosen, from new workers unless they persist."""
         if self.num_workers == 0 and not self.pin_memory:
             return iter(self._pipeline)  # StatefulDataLoader would add only its cost
-        if fresh:
+        if not self.persistent_workers:
             self._drop_workers()
         return self._open_workers()
 

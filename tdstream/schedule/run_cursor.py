@@ -49,7 +49,6 @@ class RunCursor:
         self.batch_size = batch_size
         self.step = 0
         self.batches_done = 0
-        self.failed = False
         self.spans = [RunSpan(0, 0, 0, global_batch, batch_size)]
         self._place = (0, 0)
         self._served_by = global_batch  # the G that led here: the tail that it dropped stays dropped
@@ -105,7 +104,7 @@ class RunCursor:
     def fail(self) -> None:
         """End the running pass; the next one resumes at this place."""
         self.finish()
-        self.resumes = self.failed = True
+        self.resumes = True
 
     def finish(self) -> None:
         """End the running pass."""
@@ -117,7 +116,7 @@ class RunCursor:
         place = self._next_place()
         if not self._empty:
             self._begin_at(place)
-        self._chosen, self._running, self.failed = None, True, False
+        self._chosen, self._running = None, True
         return place
 
     def reopen(self) -> tuple[int, int]:

@@ -8,10 +8,11 @@ order of rank. Only the feistel bijection is the library's own; its values are p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,6 +102,16 @@ def ids_of(batch: Mapping[str, torch.Tensor], seq_len: int = SEQ_LEN, stride: in
     assert torch.equal(labels, expected + 1)
     assert not (inputs[:, 0] % stride).any()
     return tuple((inputs[:, 0] // stride).tolist())
+
+
+def loop(loader: Any) -> list[Ids]:
+    """Return the batches of a whole loop."""
+    return [ids_of(batch) for batch in loader]
+
+
+def take(iterator: Iterator[Any], count: int) -> list[Ids]:
+    """Return the next few batches."""
+    return [ids_of(next(iterator)) for _ in range(count)]
 
 
 @dataclass

@@ -11,13 +11,12 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loader_cluster import Cluster, as_bytes, cluster, make_loader, through_file
-from loader_truth import NUM_SAMPLES, Geometry, Ids, ids_of, rest, write_counting_corpus
+from loader_truth import NUM_SAMPLES, Geometry, Ids, ids_of, loop, rest, take, write_counting_corpus
 
 import tdstream
 from helpers_processes import kill_worker
@@ -37,16 +36,6 @@ few_setups = pytest.mark.parametrize("setup", FEW, ids=str)
 def truth(epoch: int) -> list[Ids]:
     """Return an epoch's batches."""
     return rest(B, epoch)
-
-
-def loop(loader: Any) -> list[Ids]:
-    """Return the batches of a whole loop."""
-    return [ids_of(batch) for batch in loader]
-
-
-def take(iterator: Iterator[Any], count: int) -> list[Ids]:
-    """Return the next few batches."""
-    return [ids_of(next(iterator)) for _ in range(count)]
 
 
 def saved_at(corpus: Path, epoch: int, count: int, setup: Geometry = SETUPS[0]) -> dict[str, Any]:

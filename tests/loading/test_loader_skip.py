@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from loader_cluster import Cluster, cluster, make_loader, through_file
-from loader_truth import NUM_SAMPLES, SEQ_LEN, Geometry, Ids, ids_of, rest
+from loader_truth import NUM_SAMPLES, SEQ_LEN, Geometry, Ids, ids_of, loop, rest, take
 
 import tdstream
 
@@ -24,16 +23,6 @@ every_setup = pytest.mark.parametrize("setup", SETUPS, ids=str)
 def truth(epoch: int) -> list[Ids]:
     """Return an epoch's batches."""
     return rest(B, epoch)
-
-
-def loop(loader: Any) -> list[Ids]:
-    """Return the batches of a whole loop."""
-    return [ids_of(batch) for batch in loader]
-
-
-def take(iterator: Iterator[Any], count: int) -> list[Ids]:
-    """Return the next few batches."""
-    return [ids_of(next(iterator)) for _ in range(count)]
 
 
 @every_setup
