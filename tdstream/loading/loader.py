@@ -55,7 +55,9 @@ def _count_given(cursor: RunCursor, schedule: Schedule) -> Ints:
     ends = [span.step for span in cursor.spans[1:]] + [cursor.step]
     for span, end in zip(cursor.spans, ends, strict=True):
         for epoch, begin, stop in _split_by_epoch(cursor, span, end - span.step):
-            given += _count_between(schedule, epoch, begin, stop)
+            # With "keep", the rows that fill the last batch are not given.
+            last = min(stop, schedule.num_samples(epoch)) if cursor.keep else stop
+            given += _count_between(schedule, epoch, begin, last)
     return given
 
 
@@ -125,7 +127,7 @@ class Loader(LoaderBase):
         batch_size = splitter.batch_size or 1
         self._cursor = RunCursor(
             num_samples=splitter.upstream, global_batch=batch_size * splitter.topology.dp_world_size,
-            wrap=splitter.tail == "wrap", batch_size=batch_size,
+            wrap=splitter.tail == "wrap", keep=splitter.tail == "keep", batch_size=batch_size,
         )  # fmt: skip
         self._pass_epoch = -1
         self._has_skipped = False  # since the pass was opened

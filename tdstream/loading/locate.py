@@ -22,7 +22,7 @@ from tdstream.nodes.shard_source import expand_sizes
 from tdstream.schedule.mixture_plan import MixturePlan
 from tdstream.schedule.mixture_schedule import Ints
 from tdstream.schedule.order import Order, make_order
-from tdstream.schedule.partition import EpochLengths, SameLength, folded
+from tdstream.schedule.partition import EpochLengths, SameLength, deal, folded
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
 Shards = tuple[Sequence[str], Sequence[int]]
@@ -110,6 +110,8 @@ class SavedPipeline:
     def find_samples(self, positions: Ints, epoch: int) -> tuple[list[str], list[int]]:
         """Return, of positions [n], the names of their sources ("" for one corpus) and the stored indices."""
         plan = self.plan
+        if not len(positions):
+            return [], []
         if plan is None:
             order = self._make_order(self.lengths.num_samples(epoch), epoch)
             return [""] * len(positions), order(positions).tolist()
@@ -141,7 +143,7 @@ def read_cursor(state: dict[str, Any]) -> tuple[RunCursor, SavedPipeline]:
     last = spans[-1]
     cursor = RunCursor(
         num_samples=pipeline.lengths, global_batch=last.global_batch, wrap=partition.tail == "wrap",
-        batch_size=last.batch_size,
+        keep=partition.tail == "keep", batch_size=last.batch_size,
     )  # fmt: skip
     cursor.restore((epoch, position), step, done, spans)
     return cursor, pipeline
@@ -164,8 +166,7 @@ def locate_step(
         span = cursor.locate(step)
     except LookupError as error:
         raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
-    ends = cursor.lengths.num_samples(span.epoch), cursor.lengths.fills_from(span.epoch)
-    positions = folded(_list_positions(span, rank), *ends)
+    positions, ranks = _find_rows(cursor, span, rank)
     names, indices = pipeline.find_samples(positions, span.epoch)
     known = pipeline.shards() if shards is None else shards
     find: Callable[[str, int], Found]
@@ -175,25 +176,33 @@ def locate_step(
         find = partial(_find_stretches, {}, known)  # a mixture's state does not tell where its parts begin
     else:
         find = partial(_find_window, pipeline.reader, known)
-    first_row = 0 if rank is None else rank * span.batch_size
-    samples = []
-    for row, (position, name, index) in enumerate(zip(positions.tolist(), names, indices, strict=True)):
-        its_rank = (first_row + row) // span.batch_size if span.batch_size else -1
-        samples.append(LocatedSample(its_rank, position, index, *find(name, index), source=name))
+    samples = [
+        LocatedSample(its_rank, position, index, *find(name, index), source=name)
+        for its_rank, position, name, index in zip(ranks, positions.tolist(), names, indices, strict=True)
+    ]
     return Located(step, span.epoch, tuple(samples))
 
 
-def _list_positions(span: RunSpan, rank: int | None) -> Ints:
-    """Return the positions of a step, or of one rank's part of it."""
-    if rank is None:
-        return np.arange(span.position, span.position + span.global_batch, dtype=np.int64)
+def _find_rows(cursor: RunCursor, span: RunSpan, rank: int | None) -> tuple[Ints, list[int]]:
+    """Return the positions of a step, or of one rank's part of it, and the rank of each; -1 if unknown."""
+    num_samples = cursor.lengths.num_samples(span.epoch)
+    left = num_samples - span.position
+    size = min(span.global_batch, left) if cursor.keep else span.global_batch
+    positions = np.arange(span.position, span.position + size, dtype=np.int64)
+    positions = folded(positions, num_samples, cursor.lengths.fills_from(span.epoch))
     if not span.batch_size:
-        raise ConfigError("the state does not tell which rank had which rows of that step; leave rank out.")
-    ranks = span.global_batch // span.batch_size
-    if check_int("rank", rank, at_least=0) >= ranks:
-        raise ConfigError(f"rank must be 0 to {ranks - 1} at step {span.step:,}, got {rank}.")
-    first = span.position + rank * span.batch_size
-    return np.arange(first, first + span.batch_size, dtype=np.int64)
+        if rank is not None:
+            raise ConfigError(
+                "the state does not tell which rank had which rows of that step; leave rank out."
+            )
+        return positions, [-1] * size
+    shares = deal(size, span.global_batch // span.batch_size)
+    if rank is None:
+        return positions, [number for number, share in enumerate(shares) for _ in share]
+    if check_int("rank", rank, at_least=0) >= len(shares):
+        raise ConfigError(f"rank must be 0 to {len(shares) - 1} at step {span.step:,}, got {rank}.")
+    own = shares[rank]
+    return positions[own.start : own.stop], [rank] * len(own)
 
 
 Found = tuple[int, tuple[Piece, ...]]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tdstream.core.checks import LARGEST
 from tdstream.core.errors import StateError
 from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
-from tdstream.schedule.partition import EpochLengths, batches_before
+from tdstream.schedule.partition import EpochLengths, batches_before, serves_rest
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
 _SNAPSHOT = "_snapshot"  # keys inside StatefulDataLoader's state, which has no methods to ask
@@ -107,7 +107,7 @@ class SavedPartition(NamedTuple):
             if position > samples + max([self.global_batch, *(span.global_batch for span in self.spans)]):
                 raise ValueError(f"position {position:,} of {samples:,} samples")
             if not self.spans:
-                before = batches_before(lengths, epoch, self.global_batch, wrap=self.tail == "wrap")
+                before = batches_before(lengths, epoch, self.global_batch, wrap=serves_rest(self.tail))
                 done = -(-position // self.global_batch)
                 return before + done, done, [RunSpan(0, 0, 0, self.global_batch, self.batch_size)]
         spans = self.spans

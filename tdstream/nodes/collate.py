@@ -15,7 +15,7 @@ from tdstream.core.state import IdentityState
 from tdstream.corpus.shard_reader import Tokens
 from tdstream.nodes.batch import Batch, PackedBatch, keep_freed_memory
 from tdstream.nodes.document_fields import IGNORED, DocumentFields, document_tensors
-from tdstream.nodes.rows import AnyRows, DocumentRows, MarkedRows, RowSegments, SourcedRows
+from tdstream.nodes.rows import AnyRows, DocumentRows, FilledRows, MarkedRows, RowSegments, SourcedRows
 
 LABELS = ("next", "same")
 
@@ -82,6 +82,9 @@ class Collate(IdentityState):
         """Return a function that makes the tensors, and its arguments."""
         unpack: Any
         parts: tuple[Any, ...]
+        if isinstance(rows, FilledRows):
+            unpack, parts = self._plan(rows.rows, travels)
+            return partial(with_fillers, unpack, rows.fillers), parts
         if isinstance(rows, SourcedRows):
             unpack, parts = self._plan(rows.rows, travels)
             return partial(with_source, unpack), (rows.source_ids, *parts)
@@ -199,6 +202,15 @@ def _marked_tensors(
         "attention_mask": (places < ends).to(torch.int64),
         "is_natural_stop": stops,
     }
+
+
+def with_fillers(unpack: Any, fillers: int, *parts: Any) -> dict[str, Any]:
+    """Return the tensors that `unpack` makes from `parts`, without labels in the last rows."""
+    tensors: dict[str, Any] = unpack(*parts)
+    tensors["labels"][-fillers:] = IGNORED
+    if "is_natural_stop" in tensors:
+        tensors["is_natural_stop"][-fillers:] = False
+    return tensors
 
 
 def with_source(unpack: Any, source_ids: Any, *parts: Any) -> dict[str, Any]:

@@ -177,5 +177,18 @@ class SourcedRows:
         return len(self.source_ids)
 
 
-AnyRows = SourceRows | SourcedRows
+@dataclass(frozen=True, slots=True)
+class FilledRows:
+    """Rows of a batch whose last ones only make it as large as those of other ranks."""
+
+    rows: SourceRows | SourcedRows
+    fillers: int
+    """How many rows at the end repeat a sample of the epoch and must not count."""
+
+    def __len__(self) -> int:
+        """Rows, fillers included."""
+        return len(self.rows)
+
+
+AnyRows = SourceRows | SourcedRows | FilledRows
 """Rows from a splitter."""

@@ -11,8 +11,8 @@ from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.core.state import differences
 from tdstream.distributed.topology import Topology, Worker, resolve_topology
 from tdstream.nodes.base import OrderedNode
-from tdstream.nodes.rows import AnyRows
-from tdstream.schedule.partition import BatchPartition, SamplePartition
+from tdstream.nodes.rows import AnyRows, FilledRows, SourcedRows, SourceRows
+from tdstream.schedule.partition import BatchPartition, SamplePartition, serves_rest
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ class Splitter:
         batch_size: Samples per rank and step; None serves single samples.
         tail: "drop" drops the incomplete last global batch of an epoch; "wrap" fills it from the epoch's
             beginning. With single samples, "drop" drops those that would make ranks unequal, and "keep"
-            drops none (the reference loader's rule).
+            drops none (the reference loader's rule). With batches, "keep" deals the last samples out evenly
+            as one smaller batch, of equally many rows on all ranks; a rank that has a row too few repeats the
+            epoch's last sample, and FilledRows say so.
         skip: Positions to skip at the beginning of each epoch.
         strict: Whether to raise, not only log a warning, if an epoch leaves a stream empty.
 
@@ -57,7 +59,7 @@ class Splitter:
     ) -> None:
         if batch_size is not None:
             batch_size = check_int("batch_size", batch_size, at_least=1)
-        allowed = ("drop", "keep") if batch_size is None else ("drop", "wrap")
+        allowed = ("drop", "keep") if batch_size is None else ("drop", "wrap", "keep")
         if tail not in allowed:
             raise ConfigError(f"tail must be one of {allowed} with batch_size={batch_size}, got {tail!r}.")
         skip = check_int("the number of samples to skip", skip, at_least=0)
@@ -94,14 +96,16 @@ class Splitter:
     def read(self) -> AnyRows:
         """Return the next item's rows: [batch_size, seq_len + 1], or [1, seq_len + 1] for a single sample.
 
+        With tail="keep" the epoch's last batch may have fewer rows.
+
         Raises StopIteration if this stream has nothing left in this epoch.
         """
         if self.exhausted:
             raise StopIteration
         if self._step not in self._planned:
             self._plan_next()
-        rows: AnyRows = self._plan.read(self._step - self._planned.start)
-        return rows
+        rows: SourceRows | SourcedRows = self._plan.read(self._step - self._planned.start)
+        return FilledRows(rows, self._fillers) if self._fillers else rows
 
     def advance(self) -> None:
         """Count the item as handed out; call this once nothing can fail any more."""
@@ -164,6 +168,7 @@ class Splitter:
         self._num_items = self._partition.num_items
         self._planned = range(0)  # the items of the plan
         self._plan: Any = None
+        self._fillers = 0  # rows at the end of the planned item that only fill it
 
     def _count_items(self, partition: BatchPartition | SamplePartition) -> int:
         if isinstance(partition, BatchPartition):
@@ -178,14 +183,19 @@ class Splitter:
             )
         return BatchPartition(
             num_samples=samples, batch_size=self.batch_size, topology=topology, worker=worker, start=start,
-            wrap=self.tail == "wrap", fills_from=self.upstream.fills_from(epoch),
+            wrap=self.tail == "wrap", keep=self.tail == "keep", fills_from=self.upstream.fills_from(epoch),
         )  # fmt: skip
 
     def _plan_next(self) -> None:
         """Plan the reads of the next items."""
-        item = self._step
+        item, partition = self._step, self._partition
         count = min(max(_PLANNED_SAMPLES // (self.batch_size or 1), 1), self._num_items - item)
-        positions = self._partition.positions(item, count)  # [count, samples]
+        short = partition.short_item if isinstance(partition, BatchPartition) else None
+        if isinstance(partition, BatchPartition) and item == short:
+            positions, self._fillers = partition.short_positions()
+        else:
+            count = count if short is None else min(count, short - item)
+            positions, self._fillers = partition.positions(item, count), 0  # [count, samples]
         indices = self.upstream.indices(positions, self.epoch)
         bounds = range(0, indices.size + 1, indices.shape[1])
         self._plan = self.upstream.plan(indices.ravel(), bounds)
@@ -201,7 +211,7 @@ class Splitter:
             needed, what = self._partition.global_batch, "one global batch (batch_size x dp_world_size)"
         else:
             needed, what = self._partition.num_streams, "one for each stream (dp_world_size x workers)"
-        if samples >= needed or (self.tail == "wrap" and samples):
+        if samples >= needed or (self.batch_size and serves_rest(self.tail) and samples):
             return
         message = f"an epoch has {samples:,} samples, fewer than the {needed:,} of {what}."
         if self.strict:

@@ -107,7 +107,9 @@ def build(
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
             that shift them inside, as those of transformers do.
         tail: "drop" drops an epoch's last incomplete global batch; "wrap" fills it from the beginning of the
-            epoch (in a mixture, from after the place at which a source last left it).
+            epoch (in a mixture, from after the place at which a source last left it). "keep", for evaluation,
+            deals its samples out as a smaller batch, of equally many rows on all ranks: a rank with a row too
+            few repeats a sample, with all labels -100. Without batch_size, "keep" drops no sample.
         source_id: Whether batches of a mixture have "source_id", int32 [B]: the number of each row's source,
             counted from 0 in the order of the mixture; a state does not keep it.
         strict: Whether to refuse fewer samples than one global batch (or, without batch_size, than

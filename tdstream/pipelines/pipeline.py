@@ -17,6 +17,7 @@ from tdstream.nodes.mixture_node import MixtureNode
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.splitter import Splitter
 from tdstream.schedule.mixture_plan import MixturePlan
+from tdstream.schedule.partition import serves_rest
 
 Shards = tuple[list[str], list[int]]
 """File names, and offsets in the stream of tokens with one more entry."""
@@ -78,7 +79,7 @@ class Pipeline(EpochDataset):
         if node is None:
             return None
         try:
-            return node.after(saved[node.name], place, global_batch, wrap=self.splitter.tail == "wrap")
+            return node.after(saved[node.name], place, global_batch, wrap=serves_rest(self.splitter.tail))
         except (TypeError, ValueError, OverflowError) as error:
             raise StateError(f"the state was cut or changed ({type(error).__name__}: {error}).") from None
 

@@ -214,7 +214,10 @@ OPTION_RULES = {
     "tail": OptionRule(
         kinds=_INDEXED,
         defaults=("drop",),
-        refusal='a live stream takes only tail="drop"; its beginning is gone by then.',
+        refusal=(
+            'a live stream takes only tail="drop": at its end, what it had before is gone. For whole epochs, '
+            'prepare the text with cache_dir=..., or pass a list with kind="memory".'
+        ),
     ),
     "source_id": OptionRule(
         kinds=frozenset({"mixture"}),

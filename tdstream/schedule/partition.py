@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -65,6 +66,17 @@ def global_batches(samples: int, global_batch: int, *, wrap: bool) -> int:
     """Count the global batches of some samples; with wrap, an incomplete one counts."""
     samples = max(samples, 0)
     return -(-samples // global_batch) if wrap else samples // global_batch
+
+
+def serves_rest(tail: str | None) -> bool:
+    """Return whether a tail serves an epoch's incomplete last global batch: "wrap" and "keep" do."""
+    return tail in ("wrap", "keep")
+
+
+def deal(samples: int, ranks: int) -> list[range]:
+    """Return the samples of each rank if some are dealt out evenly: 5 to 3 ranks are 0-1, 2-3 and 4."""
+    bounds = [-(-samples * rank // ranks) for rank in range(ranks + 1)]
+    return [range(first, last) for first, last in pairwise(bounds)]
 
 
 def folded(positions: NDArray[np.int64], samples: int, fills_from: int) -> NDArray[np.int64]:
@@ -134,6 +146,8 @@ class BatchPartition:
     """Whether the last incomplete global batch is filled instead of left out."""
     fills_from: int = 0
     """The position from which it is filled."""
+    keep: bool = False
+    """Whether it is dealt out as a smaller batch, of equally many rows on all ranks, instead of left out."""
 
     @property
     def global_batch(self) -> int:
@@ -143,7 +157,8 @@ class BatchPartition:
     @property
     def items_per_rank(self) -> int:
         """Batches of each rank from start to the epoch's end; the same on all ranks."""
-        return global_batches(self.num_samples - self.start, self.global_batch, wrap=self.wrap)
+        samples = self.num_samples - self.start
+        return global_batches(samples, self.global_batch, wrap=self.wrap or self.keep)
 
     @property
     def num_items(self) -> int:
@@ -154,6 +169,31 @@ class BatchPartition:
     def ends_epoch(self) -> bool:
         """Whether this stream has its rank's last batch; with no batch at all, stream 0 does."""
         return max(self.items_per_rank - 1, 0) % self.worker.count == self.worker.id
+
+    @property
+    def short_item(self) -> int | None:
+        """The item of this stream that is smaller than batch_size, always its last one; None without one."""
+        incomplete = self.keep and self.items_per_rank and self._last_samples < self.global_batch
+        return self.num_items - 1 if incomplete and self.ends_epoch else None
+
+    def short_positions(self) -> tuple[NDArray[np.int64], int]:
+        """Return the positions of the short item, int64 [1, rows], and how many of them are fillers, 0 or 1.
+
+        A rank whose share is a row too small gets a filler, the epoch's last sample once more. 10 samples in
+        global batches of 4 x 2 leave 8 and 9, one for each of two ranks. With three ranks of 4, positions 0-9
+        are one incomplete batch: 0-3, 4-6 with the filler 9, and 7-9 with the filler 9.
+        """
+        shares = deal(self._last_samples, self.topology.dp_world_size)
+        own = shares[self.topology.dp_rank]
+        fillers = len(shares[0]) - len(own)
+        first = self.num_samples - self._last_samples
+        rows = [*(first + number for number in own), *[self.num_samples - 1] * fillers]
+        return np.array([rows], np.int64), fillers
+
+    @property
+    def _last_samples(self) -> int:
+        """Samples of the last global batch, 1 to global_batch."""
+        return (self.num_samples - self.start - 1) % self.global_batch + 1
 
     def positions(self, first: int, count: int) -> NDArray[np.int64]:
         """Return the positions of items first .. first + count - 1, int64 [count, batch_size]."""

@@ -38,14 +38,21 @@ class RunCursor:
     """The steps of a run: the batches handed out, and where the next pass begins.
 
     `num_samples` is N, or the lengths of all epochs; `global_batch` is G. With `wrap`, an epoch's incomplete
-    last global batch is filled, not dropped. `batch_size`, B, tells later which rank had which rows.
+    last global batch is filled, not dropped; with `keep`, it is served as it is. `batch_size`, B, tells later
+    which rank had which rows.
     """
 
     def __init__(
-        self, *, num_samples: int | EpochLengths, global_batch: int, wrap: bool, batch_size: int = 0
+        self,
+        *,
+        num_samples: int | EpochLengths,
+        global_batch: int,
+        wrap: bool,
+        keep: bool = False,
+        batch_size: int = 0,
     ) -> None:
         self.lengths = SameLength(num_samples) if isinstance(num_samples, int) else num_samples
-        self.global_batch, self.wrap = global_batch, wrap
+        self.global_batch, self.wrap, self.keep = global_batch, wrap or keep, keep
         self.batch_size = batch_size
         self.step = 0
         self.batches_done = 0
@@ -128,7 +135,7 @@ class RunCursor:
         """Count a global batch as handed to the trainer."""
         self.step += 1
         self.batches_done += 1
-        self._place = (self._place[0], self._place[1] + self.global_batch)
+        self._place = self._within((self._place[0], self._place[1] + self.global_batch))
 
     def skip(self, count: int) -> None:
         """Skip the next global batches, into later epochs if there are many."""
@@ -204,10 +211,15 @@ class RunCursor:
 
     def _move_to(self, place: tuple[int, int]) -> None:
         """Move to a place; a span begins there unless the last one leads there."""
-        self._place, self._served_by = place, self.global_batch
+        self._place, self._served_by = self._within(place), self.global_batch
         span = self._span(self.step, place)
         if self._along(self.spans[-1], self.step) != span:
             self.spans = [*(old for old in self.spans if old.step < self.step), span]
+
+    def _within(self, place: tuple[int, int]) -> tuple[int, int]:
+        """Return a place; with `keep`, the last batch ends where its epoch does."""
+        epoch, position = place
+        return (epoch, min(position, self.lengths.num_samples(epoch))) if self.keep else place
 
     def _spans_ahead(self) -> list[RunSpan]:
         """Return the spans, and the one that would begin with the next pass."""

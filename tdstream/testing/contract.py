@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from tdstream.core.errors import StateError
-from tdstream.nodes.rows import AnyRows, DocumentRows, MarkedRows, RowEnds, SourcedRows
+from tdstream.nodes.rows import AnyRows, DocumentRows, FilledRows, MarkedRows, RowEnds, SourcedRows
 
 Row = tuple[Any, ...]
 """All that a row holds, in types that compare."""
@@ -37,6 +37,8 @@ def require(condition: bool, sentence: str) -> None:
 
 def list_rows(rows: AnyRows) -> list[Row]:
     """Return the content of each row."""
+    if isinstance(rows, FilledRows):
+        return list_rows(rows.rows)
     if isinstance(rows, SourcedRows):
         return [
             (int(number), *row) for number, row in zip(rows.source_ids, list_rows(rows.rows), strict=True)

@@ -186,8 +186,9 @@ def _require_rest(passes: Iterable[Iterable[Any]], epochs: list[list[Row]], done
 def _with_ranks(pipeline: Pipeline, rank: int, ranks: int, batch_size: int) -> Pipeline:
     """Return the same nodes, dealt out in another way."""
     own = pipeline.splitter
+    tail = "wrap" if own.tail == "keep" else own.tail  # so that rows stand in their order
     splitter = Splitter(
-        own.upstream, topology=Topology(rank, ranks), batch_size=batch_size, tail=own.tail, skip=own.skip
+        own.upstream, topology=Topology(rank, ranks), batch_size=batch_size, tail=tail, skip=own.skip
     )
     return Pipeline(pipeline.indexed, splitter, pipeline.collate, strict=pipeline.strict)
 

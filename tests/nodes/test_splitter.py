@@ -201,8 +201,8 @@ def test_bad_settings_are_refused():
     """Each with what was given."""
     with pytest.raises(ConfigError, match="batch_size must be an integer of at least 1, got 0"):
         make(batch_size=0)
-    with pytest.raises(ConfigError, match=r"tail must be one of .*'wrap'.* got 'keep'"):
-        make(batch_size=2, tail="keep")
+    with pytest.raises(ConfigError, match=r"tail must be one of .*'wrap'.* got 'fill'"):
+        make(batch_size=2, tail="fill")
     with pytest.raises(ConfigError, match=r"tail must be one of .*'keep'.* got 'wrap'"):
         make(tail="wrap")
     with pytest.raises(ConfigError, match="skip must be an integer of at least 0, got -3"):
