@@ -210,8 +210,8 @@ def test_the_argument_table_is_builds() -> None:
 
 def test_the_argument_table_is_loaders() -> None:
     """Every argument of loader that is not build's has its row, with its default or as DataLoader's."""
-    own = inspect.signature(tdstream.loader).parameters.values()
-    expected = [p for p in own if p.name not in ("source", "batch_size", "build_options")]
+    own, passed = (inspect.signature(name).parameters for name in (tdstream.loader, tdstream.build))
+    expected = [parameter for name, parameter in own.items() if name not in passed]
     for (name, default), parameter in zip(argument_rows("Arguments of `loader`"), expected, strict=True):
         assert name == parameter.name
         assert default in (shown(parameter.default), "as `DataLoader`")

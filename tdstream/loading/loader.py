@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
@@ -135,6 +136,11 @@ class Loader(LoaderBase):
     def __len__(self) -> int:
         """Batches of this epoch on this rank, equal on all ranks; those before a resume are included."""
         return self._cursor.num_batches
+
+    def __repr__(self) -> str:
+        """Return the place, and the nodes from left to right."""
+        place = f"epoch {self.epoch:,}, batch {self._cursor.done:,} of {len(self):,}, step {self.step:,}"
+        return f"Loader({place}, {self.num_workers} workers: {self._pipeline!r})"
 
     def total_hint(self) -> TotalHint:
         """Return `len(self)`, and how many of those batches come before the running or next pass."""
@@ -354,6 +360,17 @@ def loader(
         apply_option_rules("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
         return StreamLoader(pipeline, **options)
     return Loader(pipeline, prefetch=prefetch, **options)
+
+
+def _join_signatures(outer: Callable[..., Any], inner: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function that passes its keyword arguments on, with all of them by name."""
+    own, passed = inspect.signature(outer), inspect.signature(inner)
+    named = {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
+    added = [one for name, one in passed.parameters.items() if name not in named]
+    return own.replace(parameters=[*named.values(), *added])
+
+
+loader.__signature__ = _join_signatures(loader, build)  # type: ignore[attr-defined]  # what help() shows
 
 
 def _check_pipeline(

@@ -56,6 +56,24 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         """The epoch being served; at its end still this one."""
         raise NotImplementedError
 
+    @property
+    def vocab_size(self) -> int | None:
+        """Size of the vocabulary, for the model's embedding; None if the source does not tell it."""
+        size: int | None = self._pipeline.vocab_size
+        return size
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id that ends documents; None if the source does not tell it, or sources differ."""
+        token_id: int | None = self._pipeline.eos_token_id
+        return token_id
+
+    @property
+    def tokenizer_name_or_path(self) -> str:
+        """The tokenizer's name on the hub or its directory; "" if unknown, or if sources differ."""
+        name: str = self._pipeline.tokenizer_name_or_path
+        return name
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass; after a load, the epoch of the state keeps its position.
 

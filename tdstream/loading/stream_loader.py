@@ -62,12 +62,32 @@ class StreamLoader(LoaderBase):
         self._may_continue = False  # with the next epoch, if the one that was resumed has nothing left
 
     def __len__(self) -> int:
-        """Not known before the text is read.
+        """Batches of an epoch, if `tdstream.count` counted this text and one stream reads all of it.
 
         Raises:
-            TypeError: Always.
+            TypeError: If it was not counted, or there are several ranks or workers: each drops an incomplete
+                batch of its own, and all end with the first.
         """
+        counted = self._pipeline.counted_batches
+        if counted and self._reads_alone:
+            return counted
+        if counted:
+            raise TypeError(
+                f"the text was counted, but {counted:,} batches is no exact length: several ranks or workers "
+                f"each drop an incomplete batch of their own. Give the trainer a number of steps, or prepare "
+                f"the text with cache_dir=..."
+            )
         raise TypeError(NO_LENGTH)
+
+    def __repr__(self) -> str:
+        """Return the place, and the nodes from left to right."""
+        place = f"epoch {self.epoch:,}, batch {self.batches_done:,}, step {self.step:,}"
+        return f"StreamLoader({place}, {self.num_workers} workers: {self._pipeline!r})"
+
+    @property
+    def _reads_alone(self) -> bool:
+        """Whether one stream reads all the text."""
+        return self._pipeline.topology.dp_world_size == 1 and self.num_workers <= 1
 
     @property
     def epoch(self) -> int:
@@ -119,10 +139,9 @@ class StreamLoader(LoaderBase):
         """Return how far the pass is: in batches if `tdstream.count` counted the text, else by documents."""
         counted = self._pipeline.counted_batches
         if counted:
-            alone = self._pipeline.topology.dp_world_size == 1 and self.num_workers <= 1
             done = self.batches_done if self._stands == "in" and self._chosen is None else 0
             # Each of several streams drops a rest of its own, and all end with the first.
-            return TotalHint(kind="counted" if alone else "estimate", total=counted, done=done)
+            return TotalHint(kind="counted" if self._reads_alone else "estimate", total=counted, done=done)
         return self._pipeline.hint_from_states(list(find_stream_states(self._loader_state())))
 
     def _geometry(self) -> dict[str, int]:

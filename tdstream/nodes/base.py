@@ -55,7 +55,8 @@ class TokenStream(Protocol):
 class TokenSource(Node, Protocol):
     """The origin of tokens; implement it for your own token files or database.
 
-    The source is pickled to workers. Its name is "source", and its identity includes "total_tokens".
+    The source is pickled to workers. Its name is "source", and its identity includes "total_tokens". Loaders
+    show its `vocab_size`, `eos_token_id` and `tokenizer_name_or_path`, if it has them.
     """
 
     @property

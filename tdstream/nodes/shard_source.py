@@ -47,6 +47,9 @@ class ShardSource(IdentityState):
         dtype: The storage type, little-endian uint16 or uint32.
         files: File names of the shards, in order.
         tokenizer_fingerprint: A digest of the tokenizer, "" if meta.json has none.
+        vocab_size: Size of the tokenizer's vocabulary, None if meta.json has none.
+        eos_token_id: The id that ends documents, None if meta.json has none.
+        tokenizer_name_or_path: Its name on the hub or its directory, "" if meta.json has none.
         offsets: int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
 
     Raises:
@@ -84,6 +87,8 @@ class ShardSource(IdentityState):
             if sizes.get(file) != tokens * self.dtype.itemsize:
                 check_size(self.directory / file, sizes.get(file), tokens, self.dtype)
         self.tokenizer_fingerprint = meta.tokenizer_fingerprint
+        self.vocab_size, self.eos_token_id = meta.vocab_size or None, meta.eos_token_id
+        self.tokenizer_name_or_path = meta.tokenizer_name_or_path
         self._identity = self._describe(_content_digest(meta))
 
     def __repr__(self) -> str:

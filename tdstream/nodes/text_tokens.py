@@ -33,6 +33,8 @@ class TextTokens(IdentityState):
 
     def __init__(self, source: TextStream, tokenize: Tokenize, *, quiet: bool = False) -> None:
         self.dtype, self.pad_id = tokenize.dtype, tokenize.pad_token_id
+        self.vocab_size, self.eos_token_id = tokenize.vocab_size, tokenize.eos_token_id
+        self.tokenizer_name_or_path = tokenize.tokenizer_name_or_path
         documents = _tokenized(source, tokenize, quiet)
         self._tokens, self._ends = documents.tokens, documents.ends
         self.total_tokens = len(self._tokens)

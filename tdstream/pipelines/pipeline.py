@@ -66,6 +66,23 @@ class Pipeline(EpochDataset):
         return int(shared["reader"]["seq_len"])
 
     @property
+    def vocab_size(self) -> int | None:
+        """Size of the vocabulary, the largest of a mixture's; None if a source does not tell it."""
+        sizes = [getattr(source, "vocab_size", None) or 0 for source in self._sources().values()]
+        return max(sizes) if all(sizes) else None
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id that ends documents; None if a source does not tell it, or they differ."""
+        token_id: int | None = self._common("eos_token_id")
+        return token_id
+
+    @property
+    def tokenizer_name_or_path(self) -> str:
+        """The tokenizer's name on the hub or its directory; "" if unknown, or if sources differ."""
+        return self._common("tokenizer_name_or_path") or ""
+
+    @property
     def mixture(self) -> MixtureNode | None:
         """The mixture, if this pipeline reads one."""
         node = self.indexed[-1]
@@ -101,9 +118,7 @@ class Pipeline(EpochDataset):
 
     def shards(self) -> dict[str, Shards]:
         """Return each source's shards, by its name, which is "" for one corpus."""
-        node = self.mixture
-        sources = {"": self.indexed[0]} if node is None else {n: node.parts[n].source for n in node.parts}
-        found = {name: source for name, source in sources.items() if isinstance(source, ShardSource)}
+        found = {name: one for name, one in self._sources().items() if isinstance(one, ShardSource)}
         return {name: (source.files, source.offsets.tolist()) for name, source in found.items()}
 
     def readers(self) -> dict[str, ReaderNode]:
@@ -111,6 +126,16 @@ class Pipeline(EpochDataset):
         node = self.mixture
         ordered = {"": self.indexed[-1]} if node is None else {n: node.parts[n].ordered for n in node.parts}
         return {name: order.upstream for name, order in ordered.items() if hasattr(order, "upstream")}
+
+    def _sources(self) -> dict[str, Node]:
+        """Return the origins of tokens by name, which is "" for one source."""
+        node = self.mixture
+        return {"": self.indexed[0]} if node is None else {n: node.parts[n].source for n in node.parts}
+
+    def _common(self, name: str) -> Any:
+        """Return an attribute that all sources share; None if they differ."""
+        values = {getattr(source, name, None) for source in self._sources().values()}
+        return values.pop() if len(values) == 1 else None
 
     @property
     def total_samples(self) -> int:

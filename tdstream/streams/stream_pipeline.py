@@ -140,6 +140,21 @@ class StreamPipeline(EpochDataset):
         return (*self.nodes, self.collate)
 
     @property
+    def vocab_size(self) -> int:
+        """Size of the tokenizer's vocabulary."""
+        return self.nodes.tokenize.vocab_size
+
+    @property
+    def eos_token_id(self) -> int:
+        """The id that ends documents."""
+        return self.nodes.tokenize.eos_token_id
+
+    @property
+    def tokenizer_name_or_path(self) -> str:
+        """The tokenizer's name on the hub or its directory; "" if it has none."""
+        return self.nodes.tokenize.tokenizer_name_or_path
+
+    @property
     def counted_batches(self) -> int | None:
         """Batches of an epoch on each rank, if `tdstream.count` has counted this text; looked up once."""
         count, self._count_samples = self._count_samples, None

@@ -47,11 +47,12 @@ class Tokenize(IdentityState):
     ) -> None:
         self._tokenizer, self.dtype, self._fingerprint = tokenizer, dtype, fingerprint
         self._asked, self._strips = encoder, strips
-        self.eos_token_id = int(tokenizer.eos_token_id)
+        self.eos_token_id, self.vocab_size = int(tokenizer.eos_token_id), len(tokenizer)
+        self.tokenizer_name_or_path = str(tokenizer.name_or_path or "")
         self._encoder: Any = None
 
     def __repr__(self) -> str:
-        return f"Tokenize({len(self._tokenizer):,} ids)"
+        return f"Tokenize({self.vocab_size:,} ids)"
 
     @property
     def tokenizer(self) -> Any:

@@ -15,6 +15,7 @@ T = 3
 
 
 def make_ranks(source, world, batch_size, workers=0, **options):
+    """Return the loaders of all ranks."""
     options = {"seq_len": T, "tail": "keep", "shuffle": True, **options}
     return [
         tdstream.loader(
@@ -165,7 +166,7 @@ def test_documents(tmp_path, cut):
 
 def test_a_mixture(make_corpus):
     """Each source's samples count once, also in mixture_stats."""
-    first, second = make_corpus(9 * (T + 1)), make_corpus(8 * (T + 1))
+    first, second = make_corpus(9 * (T + 1)), make_corpus(8 * (T + 1), name="second")
     mixture = {"a": (first, 1), "b": (second, 1)}
     ranks = make_ranks(mixture, 2, 3, source_id=True)
     sources, found = {0: 0, 1: 0}, 0

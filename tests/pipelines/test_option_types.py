@@ -98,7 +98,7 @@ def test_what_is_no_function_is_refused(corpus):
 def test_every_option_is_looked_at_here():
     """A new one must be sorted in."""
     known = {*FLAGS, *WHOLE, *WORDS, "timeout", "device", "worker_init_fn", "samples", "tokenizer"}
-    elsewhere = {"source", "build_options", "multiprocessing_context"}  # DataLoader looks at the last
+    elsewhere = {"source", "multiprocessing_context"}  # DataLoader looks at the last
     names = {*inspect.signature(tdstream.build).parameters, *inspect.signature(tdstream.loader).parameters}
     assert names - known == elsewhere
 

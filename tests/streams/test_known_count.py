@@ -64,6 +64,7 @@ def test_a_counted_stream_has_a_total(tokenizer_dir, num_workers):
     again = loader(tokenizer_dir, Source(), num_workers=num_workers)
     again.load_state_dict(run.state_dict())
     assert find_hint(again).done == 10
+    assert len(again) == BATCHES
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 3, "min_tail_len": 5}])
@@ -87,6 +88,9 @@ def test_several_streams_give_an_estimate(tokenizer_dir):
     assert (hint.kind, hint.total, hint.unit) == ("estimate", BATCHES, "batch")
     ranked = loader(tokenizer_dir, Source(), dp_rank=0, dp_world_size=2)
     assert (find_hint(ranked).kind, find_hint(ranked).total) == ("estimate", BATCHES // 2)
+    for several in (ranked, loader(tokenizer_dir, Source(), num_workers=2)):
+        with pytest.raises(TypeError, match="no exact length: several ranks or workers"):
+            len(several)
 
 
 def test_what_was_not_counted_is_not_known(tokenizer_dir):
