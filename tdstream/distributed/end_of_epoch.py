@@ -35,7 +35,7 @@ class EndOfEpochSync:
             return has
         if self._group is None:
             self._group = _make_cpu_group()
-        votes = torch.tensor([int(has)])
+        votes = torch.tensor([int(has)], device="cpu")
         torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MIN, group=self._group)
         return bool(votes.item())
 

@@ -55,7 +55,7 @@ class SharedEpoch:
     """The epoch of the next pass, shared by copies of itself in other processes."""
 
     def __init__(self) -> None:
-        self._cells = share(torch.zeros(_CELLS, dtype=torch.int64))
+        self._cells = share(torch.zeros(_CELLS, dtype=torch.int64, device="cpu"))
         self._at_start: list[int] | None = None
         _clocks.add(self)
 

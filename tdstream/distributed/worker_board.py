@@ -29,7 +29,8 @@ class WorkerBoard:
     """Which workers of a rank have ended an epoch, and how far each is; batches may still be on their way."""
 
     def __init__(self) -> None:
-        self._rows = share(torch.zeros((_MAX_WORKERS, _FIRST_COUNT + len(_COUNTS)), dtype=torch.int64))
+        size = _MAX_WORKERS, _FIRST_COUNT + len(_COUNTS)
+        self._rows = share(torch.zeros(size, dtype=torch.int64, device="cpu"))
         self._rows[:, _ENDED] = _READING
         _boards.add(self)
 
@@ -47,7 +48,7 @@ class WorkerBoard:
     def note_progress(self, worker: Worker, counts: dict[str, int]) -> None:
         """Note how far a worker's stream is."""
         numbers = [counts["epoch"], worker.count, *(counts[name] for name in _COUNTS)]
-        self._rows[worker.id, _EPOCH:] = torch.tensor(numbers)
+        self._rows[worker.id, _EPOCH:] = torch.tensor(numbers, device="cpu")
 
     def read_progress(self) -> list[dict[str, int]]:
         """Return the counts of the workers in the newest epoch; [] until every worker has noted some."""

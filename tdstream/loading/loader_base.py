@@ -11,7 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StaleIteratorError
 from tdstream.loading.device import Transfer
-from tdstream.loading.torchdata_workarounds import silence_set_vital, stop_workers
+from tdstream.loading.torchdata_workarounds import WorkerSeeds, silence_set_vital, stop_workers
 from tdstream.nodes.batch import Batch, hand_on
 
 
@@ -34,8 +34,12 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
             )
         if not options.get("in_order", True):
             raise ConfigError("in_order=False gives up the order that the state counts on. Leave it out.")
+        self._seeds = WorkerSeeds()
         with silence_set_vital():
-            super().__init__(pipeline, batch_size=None, collate_fn=hand_on, **options)
+            super().__init__(
+                pipeline, batch_size=None, collate_fn=hand_on,
+                **{"generator": self._seeds.generator, **options},
+            )  # fmt: skip
         self._pipeline, self._transfer = pipeline, transfer
         pipeline.collate.stays_packed = transfer.needed
         self._generation = 0  # of the pipeline's epoch, when the last pass was opened
@@ -108,7 +112,8 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
 
     def _open_workers(self) -> Iterator[Any]:
         """Return the batches of a new pass of StatefulDataLoader's."""
-        return iter(super().__iter__())
+        with self._seeds.follow():
+            return iter(super().__iter__())
 
     def _drop_workers(self) -> None:
         """Drop StatefulDataLoader's iterator, and with it the workers."""

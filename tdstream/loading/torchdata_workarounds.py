@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
+from torch import Tensor
+
+
+class WorkerSeeds:
+    """A generator for the seeds of a loader's workers, so that the trainer's random state stays as it is.
+
+    DataLoader draws a seed for each pass, from torch's global generator if it is given no other. This one
+    draws the same numbers: it continues from the global state, and follows it where the trainer moved it.
+    """
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator()
+        self._followed: Tensor | None = None
+
+    @contextmanager
+    def follow(self) -> Iterator[None]:
+        """Prepare the generator for a pass that is opened in this context."""
+        state = torch.get_rng_state()
+        if self._followed is None or not torch.equal(state, self._followed):
+            self.generator.set_state(state)
+            self._followed = state
+        # The seed would be drawn on another default device, for which this generator is not.
+        elsewhere = torch.empty(0).device.type != "cpu"
+        with torch.device("cpu") if elsewhere else nullcontext():
+            yield
 
 
 @contextmanager
