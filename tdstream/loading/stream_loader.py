@@ -218,4 +218,5 @@ class StreamLoader(LoaderBase):
             return self._take()
         if not self.batches_done:
             self._pipeline.check_not_empty(self._epoch)
+        self._pipeline.note_whole_pass(self.batches_done, alone=self._reads_alone)
         return None

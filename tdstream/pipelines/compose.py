@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -159,10 +160,11 @@ def make_stream_pipeline(
         topology=topology,
         strict=strict,
         count_samples=partial(_recall_samples, replace(text, given_tokenizer=tokenize.tokenizer), cut),
+        forget_count=partial(_forget_samples, replace(text, given_tokenizer=tokenize.tokenizer), cut),
     )
 
 
-def _recall_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> int | None:
+def _recall_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut, warns: bool) -> int | None:
     """Return the samples that a text gives, if `tdstream.count` has counted them."""
     try:
         if next(user_cache("counts").glob("count-*.json"), None) is None:
@@ -172,7 +174,15 @@ def _recall_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> in
     # Loads datasets, which takes a second that only users of `count` wait for.
     from tdstream.preparation.count_cache import known_samples  # noqa: PLC0415
 
-    return known_samples(text, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride)
+    return known_samples(text, cut=cut.document_cut, seq_len=cut.seq_len, stride=cut.stride, warns=warns)
+
+
+def _forget_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> None:
+    """Remove the count that `_recall_samples` found."""
+    from tdstream.preparation.count_cache import forget_count  # noqa: PLC0415
+
+    with suppress(TdstreamError):
+        forget_count(text, cut.document_cut)
 
 
 _OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well

@@ -40,9 +40,10 @@ def prepare(
         tokenizer: A name, a path, or a Hugging Face tokenizer, which is copied.
         output_path: Directory for the corpus.
         name: Name of a source that is no path or name; by default that of the function or class. ``resume``
-            requires the same name. A list is recognized by its content, a Dataset by its fingerprint,
-            anything else by this name, its length and its first 16 records: give different names to sources
-            that differ only later.
+            requires the same name. A list is recognized by its content, a Dataset by its fingerprint, an
+            IterableDataset by its files, anything else by this name, its length and its first 16 records:
+            give different names to sources that differ only later. Without a name, a function's attribute
+            ``text_version`` does the same.
         progress: Whether to show a progress bar on stderr.
         **options: The flags of ``tdstream prepare``, with the same names and defaults: data_name, split,
             data_files, text_field, strip, lines, tokens_per_chunk, batch_size, max_samples, overwrite,

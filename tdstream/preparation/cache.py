@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tdstream.core.errors import OutputError, TdstreamError
-from tdstream.corpus.meta import META_FILE
+from tdstream.corpus.meta import META_FILE, read_meta
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.identity import make_identity, plan_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Observer
+from tdstream.preparation.staleness import describe_corpus_doubt
 from tdstream.text.open import open_text
 from tdstream.text.options import TextOptions
 from tdstream.text.tokenizer import get_tokenizer
@@ -38,7 +39,10 @@ def cached_corpus(
     after the safe shards. A process with `goes_first` starts at once; the others give it a few seconds. Only
     the preparing process calls `observe`.
     """
-    corpus = cache_dir / _make_name(text)
+    name, doubt = _make_name(text)
+    corpus = cache_dir / name
+    if doubt and goes_first and (corpus / META_FILE).exists():
+        _warn_of_age(corpus, doubt)
     lock = cache_dir / f".{corpus.name}"
     begun = logged = time.monotonic()
     while not (corpus / META_FILE).exists():
@@ -80,11 +84,16 @@ def _prepare(text: TextOptions, corpus: Path, observer: Observer) -> None:
         raise
 
 
-def _make_name(text: TextOptions) -> str:
-    """Return the name of a corpus: a hash of everything that decides its tokens."""
+def _warn_of_age(corpus: Path, doubt: str) -> None:
+    warning = describe_corpus_doubt(f"The corpus {corpus}", read_meta(corpus / META_FILE), doubt)
+    logger.warning("%s Remove the directory to prepare the text again.", warning)
+
+
+def _make_name(text: TextOptions) -> tuple[str, str]:
+    """Return the name of a corpus, a hash of all that decides its tokens, and what is in doubt."""
     options = PrepareOptions(text=text)
     plan = plan_corpus(options, get_tokenizer(text))
     with open_text(text) as source:
-        identity = make_identity(options, plan, source.facts)
+        identity, doubt = make_identity(options, plan, source.facts), source.facts.provenance.doubt
     content = json.dumps(identity, sort_keys=True).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(content).hexdigest()[:24]
+    return hashlib.sha256(content).hexdigest()[:24], doubt

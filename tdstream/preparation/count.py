@@ -56,7 +56,7 @@ def count(
     """Tokenize a source once and count its documents and tokens; later calls read the count from a file.
 
     Counts are kept per source and tokenizer. Files are recognized by name, size and modification time, other
-    sources as in `tdstream.prepare`.
+    sources as in `tdstream.prepare`. A function without a name or ``text_version`` is counted each time.
 
     Args:
         source: As in `tdstream.prepare`; it must be possible to read it again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tdstream.core.user_cache import read_json, user_cache, write_json
 from tdstream.preparation.identity import make_identity, plan_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, Observer
+from tdstream.preparation.staleness import describe_doubt
 from tdstream.preparation.tokenizing import Overlapped
 from tdstream.schedule.windows import DocumentCut, count_samples
 from tdstream.text.batches import TextBatches
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _NOT_COUNTED = ("format_version", "dtype", "tokens_per_chunk", "task", "num_tasks")  # irrelevant to counts
 _VERSION = 1
+_counted_here: set[Path] = set()  # files of counts that this process has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +46,60 @@ def count_text(
     """Count the documents and tokens that a preparation would write, or recall an earlier count.
 
     `cut` is that of separate documents, None if documents are joined. Counts are kept in `cache_dir`, by
-    default in the user's cache.
+    default in the user's cache. A source that cannot be recognized for sure is counted each time.
     """
     tokenizer = get_tokenizer(options)
     with open_text(options) as source:
         key = _make_key(options, tokenizer, source, cut)
         path = _find_file(cache_dir, key)
-        known = _recall(path, key)
+        earlier, doubt = _recall(path, key), source.facts.provenance.doubt
+        known = earlier if not doubt else None
         if known is None:
             known = _count(source, tokenizer, options, cut, observer)
+            _warn_of_change(earlier, known)
             try:
                 write_json(path, {**asdict(known.counts), "windows": known.windows, "key": key})
+                _counted_here.add(path)
             except OSError as error:
                 logger.warning("The count is not kept, and will be made again the next time: %s", error)
     observer.end()
     return known
 
 
+def _warn_of_change(earlier: CountedText | None, now: CountedText) -> None:
+    if earlier is not None and earlier.counts != now.counts:
+        was, found = earlier.counts, now.counts
+        logger.warning(
+            f"The text has changed: it had {was.documents:,} documents and {was.tokens:,} tokens when it was "
+            f"counted before, and has {found.documents:,} and {found.tokens:,} now."
+        )
+
+
 def recall_count(
-    options: TextOptions, cut: DocumentCut | None = None, cache_dir: Path | None = None
+    options: TextOptions, cut: DocumentCut | None = None, cache_dir: Path | None = None, *, warns: bool = True
 ) -> CountedText | None:
-    """Return an earlier count, if any; reads only what identifies the source."""
+    """Return an earlier count, if any; reads only what identifies the source.
+
+    `warns` says whether to warn if the source may hold other text by now.
+    """
     with open_text(options) as source:
         key = _make_key(options, get_tokenizer(options), source, cut)
-    return _recall(_find_file(cache_dir, key), key)
+        doubt = source.facts.provenance.doubt
+    path = _find_file(cache_dir, key)
+    known = _recall(path, key)
+    if known is not None and warns and doubt and path not in _counted_here:
+        made_at, counts = path.stat().st_mtime, known.counts
+        what = f"The count of {options.dataset}"
+        logger.warning(describe_doubt(what, made_at, counts.documents, counts.tokens, doubt))
+    return known
+
+
+def forget_count(options: TextOptions, cut: DocumentCut | None = None, cache_dir: Path | None = None) -> None:
+    """Remove an earlier count, which a whole pass over the text has shown to be wrong."""
+    with open_text(options) as source:
+        key = _make_key(options, get_tokenizer(options), source, cut)
+    with suppress(OSError):
+        _find_file(cache_dir, key).unlink(missing_ok=True)
 
 
 def _count(
@@ -116,13 +148,15 @@ def _recall(path: Path, key: dict[str, Any]) -> CountedText | None:
         return None
 
 
-def known_samples(text: TextOptions, *, cut: DocumentCut | None, seq_len: int, stride: int) -> int | None:
+def known_samples(
+    text: TextOptions, *, cut: DocumentCut | None, seq_len: int, stride: int, warns: bool = True
+) -> int | None:
     """Return the number of samples in a text; None if it was never counted.
 
     Reads the first records of a source that is no dataset, to recognize it.
     """
     try:
-        known = recall_count(text, cut)
+        known = recall_count(text, cut, warns=warns)
     except TdstreamError as error:
         logger.debug("No earlier count of this text can be looked up: %s", error)
         return None

@@ -15,11 +15,12 @@ from tdstream.corpus.document_index import has_doc_index
 from tdstream.corpus.meta import DOC_INDEX, FORMAT_VERSION, HOLDOUT_VERSION, META_FILE, CorpusMeta, read_meta
 from tdstream.preparation.options import HoldoutOptions, PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
+from tdstream.preparation.staleness import describe_corpus_doubt
 from tdstream.text.batches import Facts
 from tdstream.text.open import open_text
 from tdstream.text.tokenizer import describe_tokenizer
 from tdstream.writing.held_out import read_val
-from tdstream.writing.journal import list_changes
+from tdstream.writing.journal import PROVENANCE_KEY, list_changes
 from tdstream.writing.publish import check_contents
 from tdstream.writing.staging import read_unfinished
 
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 APPEND_KEY = "append"
 """Key in a journal's identity for the base corpus that its shards are appended to."""
 _DOCUMENTS = (
-    "dataset", "data_name", "split", "text_field", "lines", "strip", "max_samples", "files", "given"
+    "dataset", "data_name", "split", "text_field", "lines", "strip", "max_samples", "files", "given",
+    PROVENANCE_KEY,
 )  # fmt: skip
 """The parts that decide which documents there are; those that decide their tokens have keys in meta.json."""
 _LIKE_BASE = ("tokenizer_fingerprint", "vocab_size", "dtype", "eos_token_id", "tokens_per_chunk")
@@ -77,6 +79,7 @@ def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> di
         "files": _digest(facts.files),
         **({"given": facts.identity} if facts.identity else {}),
         # absent in older journals
+        **({PROVENANCE_KEY: facts.provenance.identity} if facts.provenance.identity else {}),
         **({"strip": True} if text.strip else {}),
         **({"doc_index": True} if options.output.doc_index else {}),
         **options.holdout.asked,
@@ -93,6 +96,8 @@ def summarize_identity(identity: dict[str, Any]) -> dict[str, str]:
 
 def find_differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names of the parts that differ; with equal files, the spelling of the path is ignored."""
+    if PROVENANCE_KEY not in before:  # older corpora do not record it
+        now = {name: value for name, value in now.items() if name != PROVENANCE_KEY}
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     same_files = "files" in before and before["files"] == now.get("files")
     return [name for name in names if not (same_files and name == "dataset")]
@@ -216,6 +221,11 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
             raise
         unknown = ("files", "given")
         logger.warning("%s Whether %s was made from it cannot be checked.", error, output)
+    doubt = facts.provenance.doubt
+    if facts.provenance.identity and PROVENANCE_KEY not in meta.made_from:
+        doubt = "an earlier version made the corpus, without a record of what stands behind the stream"
+    if doubt:
+        logger.warning(describe_corpus_doubt(f"The corpus {output}", meta, doubt))
     now = summarize_identity(make_identity(options, plan, facts))
     names = [name for name in find_differences(meta.made_from, now) if name not in unknown]
     if names:

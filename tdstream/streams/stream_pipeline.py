@@ -83,7 +83,8 @@ class StreamPipeline(EpochDataset):
         topology: This rank, and how many there are.
         strict: Whether to refuse a state of other text or settings; False only warns.
         count_samples: Returns the samples of an epoch over all ranks if they were counted before, else None;
-            called once, for the first `total_hint`.
+            called once. Its argument says whether to warn if that count may be of other text.
+        forget_count: Removes that count, which a whole pass has shown to be wrong.
 
     Raises:
         ConfigError: If batch_size is out of range.
@@ -100,7 +101,8 @@ class StreamPipeline(EpochDataset):
         batch_size: int | None,
         topology: Topology,
         strict: bool = True,
-        count_samples: Callable[[], int | None] | None = None,
+        count_samples: Callable[[bool], int | None] | None = None,
+        forget_count: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(strict=strict)
         self.batch_size = None if batch_size is None else check_int("batch_size", batch_size, at_least=1)
@@ -108,7 +110,7 @@ class StreamPipeline(EpochDataset):
         self.sync, self.loader_syncs = EndOfEpochSync(several_ranks=topology.dp_world_size > 1), False
         """How ranks end an epoch together, and whether a loader does it, so that passes need not."""
         self._board, self._in_group = WorkerBoard(), False
-        self._count_samples = count_samples
+        self._count_samples, self._forget_count = count_samples, forget_count
         self._counted_batches: int | None = None
         self._running: weakref.ref[StreamIterator] | None = None
 
@@ -157,11 +159,33 @@ class StreamPipeline(EpochDataset):
     @property
     def counted_batches(self) -> int | None:
         """Batches of an epoch on each rank, if `tdstream.count` has counted this text; looked up once."""
+        return self._look_up_count(warns=True)
+
+    def _look_up_count(self, *, warns: bool) -> int | None:
         count, self._count_samples = self._count_samples, None
         if count is not None and self.batch_size is not None:
-            samples = count()
+            samples = count(warns)
             self._counted_batches = samples and samples // (self.batch_size * self.topology.dp_world_size)
         return self._counted_batches
+
+    def note_whole_pass(self, batches: int, *, alone: bool) -> None:
+        """Compare the batches of an epoch on this rank with the count; the pass is right.
+
+        A stream that reads `alone` yields what was counted. Several streams each drop a rest, so they yield
+        less at times, but never more.
+        """
+        counted = self._look_up_count(warns=False)
+        if counted is None or counted == batches or (batches < counted and not alone):
+            return
+        logger.warning(
+            "The text has changed since it was counted: its epoch had %s batches, and %s were counted. That "
+            "count is dropped.",
+            f"{batches:,}",
+            f"{counted:,}",
+        )
+        self._counted_batches, forget = batches, self._forget_count
+        if forget is not None:
+            forget()
 
     def total_hint(self) -> TotalHint | None:
         """Return how far the pass is: in batches if `tdstream.count` counted the text, else by documents.
@@ -225,8 +249,12 @@ class StreamIterator(EpochPass):
         if not self._all_have(bool(samples)):
             self._pass.ended = True
             self._end()
-            if self._syncs and not self._pass.cursor()["served"]:
+            served = self._pass.cursor()["served"]
+            if self._syncs and not served:
                 self._pipeline.check_not_empty(self._opened.epoch)
+            if self._syncs and self._pipeline.batch_size:
+                alone = self._pipeline.topology.dp_world_size == 1
+                self._pipeline.note_whole_pass(served // self._pipeline.batch_size, alone=alone)
             raise StopIteration
         rows = stack_samples(samples, marked=self._pipeline.nodes.cut.is_marked)
         item = self._pipeline.collate(rows, travels=self._travels)

@@ -14,6 +14,7 @@ from tdstream.core.errors import ConfigError, SourceError
 from tdstream.text.fields import Table, find_fault, measure_texts, missing_field_error, no_text_error
 from tdstream.text.network import in_one_line
 from tdstream.text.options import TextOptions
+from tdstream.text.provenance import Provenance
 from tdstream.text.records import SegmentPlace, Segments
 
 Task = tuple[int, int] | None
@@ -45,6 +46,8 @@ class Facts:
     """What it is read from."""
     identity: dict[str, Any] = field(default_factory=dict)
     """Tells a source without files from others; JSON types."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """What stands behind a source whose records cannot all be compared."""
     total: int | None = None
     """Records to read; None where unknown."""
     columns: list[str] | None = None

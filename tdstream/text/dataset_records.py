@@ -27,6 +27,7 @@ from typing import Any
 
 from tdstream.core.errors import SourceError
 from tdstream.text.fields import Table
+from tdstream.text.provenance import walk_parts
 from tdstream.text.records import IterableRecords, Place, SequenceRecords
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class DatasetStreamRecords:
                 "Pass the whole dataset."
             )
         self._dataset, self._index, self._count = dataset, index, count
-        self._parts = list(_parts(dataset._ex_iterable))
+        self._parts = list(walk_parts(dataset._ex_iterable))
         self._shuffled = any(type(part).__name__ == _SHUFFLED for part in self._parts)
         self.num_rows = _read_num_rows(dataset) if num_rows is None else num_rows
 
@@ -177,16 +178,6 @@ def _copy_part(iterable: Any) -> Any:
     if hasattr(part, "ex_iterables"):
         part.ex_iterables = [_copy_part(one) for one in part.ex_iterables]
     return part
-
-
-def _parts(iterable: Any) -> Iterator[Any]:
-    """Yield the parts of a dataset, each before those it reads."""
-    yield iterable
-    inner = (
-        [iterable.ex_iterable] if hasattr(iterable, "ex_iterable") else getattr(iterable, "ex_iterables", [])
-    )
-    for one in inner:
-        yield from _parts(one)
 
 
 def _is_exact(part: Any) -> bool:

@@ -33,6 +33,7 @@ from tdstream.text.files import (
 )
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import DEFAULT_DATA_NAME, TextOptions
+from tdstream.text.provenance import describe_object, describe_stream
 from tdstream.text.records import IterableRecords, Segments, SequenceRecords
 from tdstream.text.source import SourceType, find_source_type
 
@@ -90,7 +91,8 @@ def _open_object(source: Any, options: TextOptions, task: Task) -> tuple[Segment
         return records, Facts(identity={"length": length, "content": _digest(tables, options)}, total=length)
     iterable = IterableRecords(source)
     first = _digest([iterable.peek(_PEEKED)], options)
-    return iterable, Facts(identity={"length": length, "first": first}, total=length)
+    behind = describe_object(source, is_named=options.is_named)
+    return iterable, Facts(identity={"length": length, "first": first}, total=length, provenance=behind)
 
 
 def _choose_split(source: Any, split: str) -> Any:
@@ -124,6 +126,7 @@ def _open_dataset_stream(
     dataset: IterableDataset, options: TextOptions, task: Task
 ) -> tuple[Segments, Facts]:
     info = dataset.info
+    behind = describe_stream(dataset, is_named=options.is_named)
     names = [str(name) for name in (info.dataset_name, info.config_name, info.version, dataset.split) if name]
     features = dataset.features
     columns = None if features is None else _find_columns(get_types(features.arrow_schema), options)
@@ -132,9 +135,10 @@ def _open_dataset_stream(
         tables = files.read(0, _PEEKED)
         first = list(islice(tables, 1))
         files.leave(tables)
-        return files, Facts(identity={"stream": names, "first": _digest(first, options)})
+        return files, Facts(identity={"stream": names, "first": _digest(first, options)}, provenance=behind)
     stream = StreamSegment(dataset if columns is None else dataset.select_columns(columns))
-    return stream, Facts(identity={"stream": names, "first": _digest([stream.peek(_PEEKED)], options)})
+    first = [stream.peek(_PEEKED)]
+    return stream, Facts(identity={"stream": names, "first": _digest(first, options)}, provenance=behind)
 
 
 def _count_tasks(task: Task) -> int:

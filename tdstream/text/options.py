@@ -46,6 +46,8 @@ class TextOptions:
     )
     given: Any = field(default=None, compare=False, repr=False)
     """The source itself, if the caller has it; `dataset` is then its name."""
+    is_named: bool = field(default=False, compare=False, repr=False)
+    """Whether the caller named the source, and so vouches that the same name means the same text."""
     given_tokenizer: Any = field(default=None, compare=False, repr=False)
     """The Hugging Face tokenizer itself, if the caller has it."""
 
@@ -84,6 +86,7 @@ def named(source: Any, tokenizer: Any, name: str | None = None) -> dict[str, Any
     return {
         "dataset": os.fspath(source) if is_path(source) else name or _find_name(source),
         "given": None if is_path(source) else source,
+        "is_named": name is not None,
         "tokenizer": os.fspath(tokenizer) if is_path(tokenizer) else _find_name(tokenizer),
         "given_tokenizer": None if is_path(tokenizer) else tokenizer,
     }

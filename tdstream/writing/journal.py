@@ -29,6 +29,8 @@ from tdstream.corpus.meta import FORMAT_VERSION, CorpusMeta, Shard, fsync_direct
 
 JOURNAL_FILE = "journal.jsonl"
 JOURNAL_VERSION = 1
+PROVENANCE_KEY = "provenance"
+"""Key in an identity for what stands behind a stream; journals of earlier versions lack it."""
 _VERSION_KEY = "tdstream_journal"
 _DONE = b'{"done":true}\n'
 

@@ -15,7 +15,13 @@ from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.corpus.meta import DTYPES, CorpusMeta
 from tdstream.writing.append import appended_meta, next_number
 from tdstream.writing.held_out import NOTE_KEY, HeldOutWriter
-from tdstream.writing.journal import Journal, JournalEntry, complete_meta, list_changes
+from tdstream.writing.journal import (
+    PROVENANCE_KEY,
+    Journal,
+    JournalEntry,
+    complete_meta,
+    list_changes,
+)
 from tdstream.writing.publish import explain_os_errors
 from tdstream.writing.shard_writer import Note, ShardWriter
 from tdstream.writing.staging import Staging
@@ -66,7 +72,10 @@ class CorpusWriter:
     def _start(self, identity: dict[str, Any] | None, stack: ExitStack) -> ShardWriter:
         staging, unfinished = self._staging, self._staging.unfinished
         if identity is not None and unfinished is not None:
-            changes = list_changes(unfinished.identity, identity)
+            asked = dict(identity)
+            if PROVENANCE_KEY not in unfinished.identity:
+                asked.pop(PROVENANCE_KEY, None)
+            changes = list_changes(unfinished.identity, asked)
             if changes:
                 raise ConfigError(
                     f"The unfinished preparation in {staging.output} was started with other settings: "
