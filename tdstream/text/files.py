@@ -1,127 +1,298 @@
-"""Local files of a dataset, in the order of their paths, and checks that none is left out or read twice."""
+"""Local files that a dataset means.
+
+The rule, for a directory: all files below with a known ending, in the order of their paths. Hidden and
+temporary files, and descriptions that lie beside data, are left out. Links are followed, and no file is read
+twice, whatever paths lead to it. Names tell splits, as `datasets` reads them. A path that exists is a path;
+anything else may be a pattern.
+"""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tdstream.core.errors import ConfigError, SourceError
+from tdstream.text.file_formats import (
+    CHOICES,
+    COMPRESSED,
+    FORMATS,
+    UNKNOWN,
+    check_one_format,
+    find_ending,
+    judge_file,
+)
+from tdstream.text.file_search import (
+    FoundFile,
+    LeftOut,
+    Search,
+    find_file,
+    find_matching,
+    is_pattern,
+    make_absolute,
+    take_all,
+    walk,
+)
+from tdstream.text.options import TextOptions
+from tdstream.text.split_names import choose_split, find_splits
 
-_FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".parquet": ("parquet", {}),
-    ".json": ("json", {}),
-    ".jsonl": ("json", {}),
-    ".ndjson": ("json", {}),
-    ".csv": ("csv", {}),
-    ".tsv": ("csv", {"sep": "\t"}),
-    ".txt": ("text", {}),
-}
-"""The builder of `datasets` for each ending, and its settings."""
-_COMPRESSED = (".gz", ".zst", ".zstd")
-_NO_DATA = ("readme", "license", "dataset_info")  # files that lie beside data
-
-
-def _find_ending(path: str | Path) -> str:
-    """Return the ending that tells a file's format, without compression; empty if it is unknown."""
-    name = Path(path).name.lower()
-    for compressed in _COMPRESSED:
-        name = name.removesuffix(compressed)
-    ending = Path(name).suffix
-    return ending if ending in _FORMATS else ""
-
-
-def is_pattern(name: str) -> bool:
-    """Return whether a name is a pattern of files: it has ``*``, ``?`` or ``[``."""
-    return glob.has_magic(name)
+OTHER_SPLIT = "another split"
+_EXAMPLES = 3  # names of left-out files in a description
 
 
-def find_matching(pattern: str) -> list[Path]:
-    """Return the files that a shell pattern matches, sorted by path; ``**`` is any number of directories."""
-    found = [Path(path) for path in glob.glob(str(Path(pattern).expanduser()), recursive=True)]
-    files = sorted({path.absolute() for path in found if path.is_file()}, key=str)
-    if not files:
-        why = (
-            f", only {len(found):,} directories; end the pattern with /**/*.jsonl, for example"
-            if found
-            else ""
-        )
-        raise SourceError(f"No file matches {pattern!r}{why}. Check the pattern and where it begins.")
-    return files
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileList:
+    """The files that a dataset means, in the order in which they are read."""
+
+    files: tuple[str, ...]
+    """Absolute paths."""
+    format: str
+    """One of "parquet", "json" (a record per line, or one array), "csv", "tsv", "text" and "arrow"."""
+    num_bytes: int
+    left_out: tuple[LeftOut, ...] = ()
+    """What is not read, and why; directories end with a slash."""
+    root: str | None = None
+    """The directory that was searched; None where files or patterns were named."""
+
+    def count_endings(self) -> dict[str, int]:
+        """Return the number of files with each ending, the most frequent first."""
+        counts = Counter(find_ending(os.path.basename(file)).removeprefix(".") for file in self.files)
+        return {ending or "other": count for ending, count in counts.most_common()}
+
+    def count_left_out(self) -> dict[str, list[str]]:
+        """Return the paths that are left out, by reason."""
+        return _by_reason(self.left_out)
+
+    def describe(self) -> str:
+        """Return one line: "1,204 files (1,198 jsonl.gz, 6 left out: 6 temporary (a.bak, b.bak, ...))"."""
+        parts = [f"{count:,} {ending}" for ending, count in self.count_endings().items()]
+        if self.left_out:
+            parts.append(f"{len(self.left_out):,} left out: {_describe_left_out(self.left_out, self.root)}")
+        total = len(self.files) + len(self.left_out)
+        return f"{total:,} {'file' if total == 1 else 'files'} ({', '.join(parts)})"
 
 
-def find_format(files: list[Path], asked: str) -> tuple[str, dict[str, Any]]:
-    """Return the builder for some files, and its settings; `asked` is what the user named."""
-    unknown = next((file for file in files if not _find_ending(file)), None)
-    if unknown is not None:
-        raise SourceError(
-            f"{unknown} is of no known kind; expected one of {', '.join(_FORMATS)}, also with "
-            f"{' or '.join(_COMPRESSED[:2])} after it. Rename it, or pass its format as the dataset "
-            f"(json, parquet, csv, text) and the file in data_files."
-        )
-    check_one_format(files, asked)
-    return _FORMATS[_find_ending(files[0])]
+def _by_reason(left_out: Iterable[LeftOut]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for path, reason in sorted(left_out):
+        reasons.setdefault(reason, []).append(path)
+    return reasons
 
 
-def check_one_format(files: Iterable[str | Path], asked: str) -> None:
-    """Raise SourceError for files that have to be read in different ways; unknown endings are skipped."""
-    first: dict[str, str | Path] = {}
-    for file in files:
-        if _find_ending(file):
-            builder, settings = _FORMATS[_find_ending(file)]
-            first.setdefault(f"{builder} {settings}", file)
-    if len(first) > 1:
-        one, other = list(first.values())[:2]
-        raise SourceError(
-            f"{asked!r} holds files of several kinds, such as {one} and {other}. Prepare one kind at a time: "
-            f"name a pattern, for example '**/*{_find_ending(one)}'."
-        )
+def _describe_left_out(left_out: Iterable[LeftOut], root: str | None) -> str:
+    return ", ".join(
+        f"{len(paths):,} {reason} ({_list_some(paths, root)})"
+        for reason, paths in _by_reason(left_out).items()
+    )
 
 
-def check_none_left_out(directory: Path, used: Iterable[str]) -> None:
-    """Raise SourceError if a directory has a data file that none of its splits uses."""
-    known = {str(Path(file).absolute()) for file in used}
-    others = sorted(str(path) for path in directory.absolute().rglob("*") if _is_data(path, directory))
-    left_out = [path for path in others if path not in known]
-    if left_out:
-        check_one_format([*sorted(known), *left_out], str(directory))
-        raise SourceError(
-            f"{len(left_out):,} files of {directory} belong to none of its splits, such as {left_out[0]}: "
-            f"some file or directory is named like a split (train, test, ...), which leaves out the others. "
-            f"Name what to read by a pattern, such as '{directory}/**/*{_find_ending(left_out[0])}'."
-        )
+def _list_some(paths: Sequence[str], root: str | None) -> str:
+    names = [show_path(os.path.relpath(path, root) if root else path) for path in paths[:_EXAMPLES]]
+    slashes = ["/" if path.endswith("/") and root else "" for path in paths[:_EXAMPLES]]
+    shown = [name + slash for name, slash in zip(names, slashes, strict=True)]
+    return ", ".join([*shown, *["..."] * (len(paths) > _EXAMPLES)])
 
 
-def _is_data(path: Path, directory: Path) -> bool:
-    inside = path.relative_to(directory.absolute()).parts
-    hidden = any(part.startswith((".", "__")) for part in inside)
-    named = path.name.lower().startswith(_NO_DATA)
-    return bool(_find_ending(path)) and not hidden and not named and path.is_file()
+def show_path(path: str) -> str:
+    """Return a path as text for one line: bytes that are no UTF-8 and line ends are escaped."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in path
+    )
 
 
-def was_saved(path: Path) -> bool:
-    """Return whether a directory was written by ``Dataset.save_to_disk``."""
-    return any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+def find_files(options: TextOptions) -> FileList | None:
+    """Return the local files that the options mean.
 
+    None if they are not ours to find: a dataset on the hub, one that ``save_to_disk`` wrote, a directory
+    whose card chooses its files or that is read in a configuration (`data_name`), or `data_files` with URLs.
 
-def check_each_matches(patterns: Iterable[str], directory: Path) -> None:
-    """Raise SourceError for a pattern, relative to a directory, that matches no file; URLs are skipped."""
-    for pattern in patterns:
-        path = directory / Path(pattern).expanduser()
-        if "://" not in pattern and not path.exists() and not glob.glob(str(path), recursive=True):
-            raise SourceError(
-                f"No file matches {pattern!r} of data_files in {directory.absolute()}. Check the name."
-            )
-
-
-def check_no_file_twice(files: list[str], patterns: Iterable[str]) -> None:
-    """Raise ConfigError for patterns that overlap: documents would be in the corpus twice.
-
-    Names that are no patterns may be repeated.
+    Raises:
+        ConfigError: If two options do not go together.
+        SourceError: If a name means no file, files of several formats, or one that cannot be read.
     """
-    times = Counter(files)
-    twice = next((file for file in files if times[file] > 1), None)
-    if twice is not None and any(map(is_pattern, patterns)):
+    name, path = options.dataset, find_path(options.dataset)
+    if name in CHOICES and options.data_files:
+        return _find_data_files(options, os.getcwd(), name)
+    if path is None:
+        is_local = is_pattern(name) and "://" not in name
+        return _find_named(options, find_matching(os.path.expanduser(name)), name) if is_local else None
+    if not os.path.isdir(path):
+        return _find_named(options, _name(path), name)
+    if was_saved(path) or options.data_name:
+        return None
+    if options.data_files:
+        return _find_data_files(options, os.path.realpath(path), "")
+    return None if is_described(path) else _find_in_directory(os.path.realpath(path), options)
+
+
+def find_path(name: str) -> str | None:
+    """Return the path that a name is, if there is something at it, even a link that leads nowhere."""
+    paths = (name, os.path.expanduser(name))
+    return next((path for path in paths if "\0" not in path and os.path.lexists(path)), None)
+
+
+def was_saved(path: str) -> bool:
+    """Return whether a directory was written by ``Dataset.save_to_disk``."""
+    names = ("dataset_dict.json", "state.json")
+    return any(os.path.isfile(os.path.join(path, name)) for name in names)
+
+
+def is_described(path: str) -> bool:
+    """Return whether a card says which files of a directory are its data."""
+    try:
+        with open(os.path.join(path, "README.md"), encoding="utf-8", errors="replace") as card:
+            return "data_files:" in card.read()
+    except OSError:
+        return False
+
+
+def _find_in_directory(root: str, options: TextOptions) -> FileList:
+    search = walk(root)
+    found = search.choose()
+    if not found:
+        raise _no_data_error(options.dataset, search.left_out)
+    paths = [file.path for file in found]
+    chosen = set(choose_split(find_splits(paths, root), options.split, paths, options.dataset))
+    search.left_out += [LeftOut(path, OTHER_SPLIT) for path in paths if path not in chosen]
+    kept = [file for file in found if file.path in chosen]
+    format_ = check_one_format([file.path for file in kept], options.dataset)
+    return _make_list(kept, format_, search.left_out, root)
+
+
+def _find_named(options: TextOptions, search: Search, asked: str) -> FileList:
+    if options.data_files:
+        raise ConfigError(
+            f"data_files chooses among the files of a dataset, but {asked} names the files itself. "
+            f"Leave it out."
+        )
+    _check_no_split(options)
+    found = _choose_data(search)
+    if not found:
+        raise _no_match_error(asked, search, "Check the pattern and where it begins.")
+    format_ = check_one_format([file.path for file in found], asked)
+    return _make_list(found, format_, search.left_out)
+
+
+def _find_data_files(options: TextOptions, place: str, chosen: str) -> FileList | None:
+    """Return the files that data_files names, relative to a directory; `chosen` is their format, if given."""
+    if any(map(is_url, options.data_files)):
+        return None
+    _check_no_split(options)
+    files: list[FoundFile] = []
+    searches: list[Search] = []
+    for name in options.data_files:
+        search = _find_data_file(name, place)
+        found = _choose_data(search, any_ending=bool(chosen))
+        if not found:
+            raise _no_match_error(name, search, "Check the name.", f" of data_files in {place}")
+        searches.append(search)
+        files += found
+    if not all(search.are_named for search in searches):
+        _check_no_file_twice(files)
+    format_ = check_one_format([file.path for file in files], "data_files")
+    left_out = [left for search in searches for left in search.left_out]
+    return _make_list(files, chosen or format_, left_out)
+
+
+def _find_data_file(name: str, place: str) -> Search:
+    """Search for what a name in data_files means: a file, a directory or a pattern, relative to `place`."""
+    path = find_path(os.path.join(place, name)) or os.path.join(place, os.path.expanduser(name))
+    if os.path.isdir(path):
+        return walk(os.path.realpath(path), take_all)
+    return _name(path) if os.path.lexists(path) else find_matching(path)
+
+
+def is_url(name: str) -> bool:
+    """Return whether a name is a URL, or a chain of them, for `datasets` to open."""
+    return "://" in name and not os.path.lexists(name)
+
+
+def resolve_local(names: Iterable[str], place: str) -> list[str]:
+    """Return data_files for `datasets`: URLs as they are, others as paths in which nothing is a pattern."""
+    resolved: list[str] = []
+    for name in names:
+        if is_url(name):
+            resolved.append(name)
+            continue
+        search = _find_data_file(name, place)
+        found = _choose_data(search, any_ending=True)
+        if not found:
+            raise _no_match_error(name, search, "Check the name.", f" of data_files in {place}")
+        resolved += [glob.escape(file.path) for file in found]
+    return resolved
+
+
+def _name(path: str) -> Search:
+    """Return a file that is named, and therefore meant, whatever it is called."""
+    return Search(files=[find_file(make_absolute(path))], are_named=True)
+
+
+def _choose_data(search: Search, *, any_ending: bool = False) -> list[FoundFile]:
+    """Return the files of a search that are data, each once; the others are left out.
+
+    With `any_ending` those are data whose endings tell no format, if no ending does.
+    """
+    found = search.choose()
+    reasons = {file.path: judge_file(os.path.basename(file.path)) for file in found}
+    if any_ending and not any(find_ending(path) for path in reasons):
+        reasons = {path: reason if reason != UNKNOWN else "" for path, reason in reasons.items()}
+    if search.are_named:
+        reasons = dict.fromkeys(reasons, "")
+    data = [file for file in found if not reasons[file.path]]
+    unknown = next((file.path for file in data or found if not find_ending(file.path)), None)
+    if unknown is not None and not any_ending:
+        raise SourceError(
+            f"{unknown} is of no known kind; expected one of {', '.join(FORMATS)}, also with "
+            f"{', '.join(COMPRESSED)} after it. Rename it, or pass its format as the dataset "
+            f"({', '.join(CHOICES)}) and the file in data_files."
+        )
+    search.left_out += [LeftOut(path, reason) for path, reason in reasons.items() if reason]
+    return data
+
+
+def _check_no_split(options: TextOptions) -> None:
+    if options.split != "train":
+        raise SourceError(
+            f"split={options.split!r} chooses among the splits of a directory or a dataset on the hub, but "
+            f"the files are named: they are the split train. Leave it out."
+        )
+
+
+def _check_no_file_twice(files: list[FoundFile]) -> None:
+    """Raise ConfigError for patterns that overlap: documents would be in the corpus twice."""
+    times = Counter(file.identity for file in files)
+    twice = next((file.path for file in files if times[file.identity] > 1), None)
+    if twice is not None:
         raise ConfigError(f"data_files names {twice} twice. Each file may match only one pattern.")
+
+
+def _make_list(
+    found: list[FoundFile], format_: str, left_out: list[LeftOut], root: str | None = None
+) -> FileList:
+    return FileList(
+        files=tuple(file.path for file in found),
+        format=format_,
+        num_bytes=sum(file.num_bytes for file in found),
+        left_out=tuple(sorted(left_out)),
+        root=root,
+    )
+
+
+def _no_match_error(pattern: str, search: Search, hint: str, where: str = "") -> SourceError:
+    why = ""
+    if search.left_out:
+        why = f" that is data; {_describe_left_out(search.left_out, None)} are left out"
+    elif search.directories and not where:
+        why = f", only {len(search.directories):,} directories; end the pattern with /**/*.jsonl, for example"
+    return SourceError(f"No file matches {pattern!r}{where}{why}. {hint}")
+
+
+def _no_data_error(asked: str, left_out: list[LeftOut]) -> SourceError:
+    holds = f"only {_describe_left_out(left_out, None)}" if left_out else "no file"
+    return SourceError(
+        f"Directory {asked} doesn't contain any data files: it holds {holds}. Expected files that end in "
+        f"{', '.join(FORMATS)}, also with {', '.join(COMPRESSED)} after it."
+    )

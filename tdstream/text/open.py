@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import importlib.util
+import logging
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,31 +16,29 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet
 from datasets import Dataset, Features, IterableDataset, Value
+from datasets.data_files import DataFilesDict, DataFilesList
+from datasets.info import DatasetInfosDict
+from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 
 from tdstream.core.errors import ConfigError, SourceError
 from tdstream.text.arrow_table import Types, find_columns, find_missing, get_types, list_fields
 from tdstream.text.batches import Facts, Task, TextBatches
 from tdstream.text.dataset_records import FileSegments, StreamSegment, TableSegments, close_early
 from tdstream.text.fields import Table, missing_field_error
-from tdstream.text.files import (
-    check_each_matches,
-    check_no_file_twice,
-    check_none_left_out,
-    check_one_format,
-    find_format,
-    find_matching,
-    is_pattern,
-    was_saved,
-)
+from tdstream.text.file_formats import CHOICES
+from tdstream.text.files import FileList, find_files, find_path, resolve_local, was_saved
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import DEFAULT_DATA_NAME, TextOptions
 from tdstream.text.provenance import describe_object, describe_stream
 from tdstream.text.records import IterableRecords, Segments, SequenceRecords
 from tdstream.text.source import SourceType, find_source_type
 
+logger = logging.getLogger(__name__)
+
 _PEEKED = 16
 """First records that stand for a source whose records cannot all be compared."""
-_BUILDERS = {"parquet", "json", "csv", "text"}
+_READ_BY = {"tsv": ("csv", {"sep": "\t"})}
+"""The builder of `datasets` that reads a format, and its settings, where its name is another."""
 
 
 def open_text(options: TextOptions, task: Task = None) -> TextBatches:
@@ -50,12 +49,17 @@ def open_text(options: TextOptions, task: Task = None) -> TextBatches:
         SourceError: If there is no such dataset, it cannot be reached or read, or it lacks the text field.
     """
     source = options.dataset if options.given is None else options.given
-    request = _make_request(options) if options.given is None else None
+    files = find_files(options) if options.given is None else None
+    if files is not None:
+        logger.info("%s: %s", options.dataset, files.describe())
+    request = _make_request(options, files) if options.given is None else None
     try:
-        if request is not None and was_saved(Path(request.path)):
+        if request is not None and was_saved(request.path):
             source, request = datasets.load_from_disk(request.path), None
         if request is not None:
             segments, facts = _open_files(request, options, task)
+            if facts.total is None and files is not None and files.root is not None:
+                facts = replace(facts, total=_read_stated_total(files.root, options.split))
         else:
             segments, facts = _open_object(source, options, task)
         return TextBatches(segments, options, facts, task)
@@ -179,41 +183,48 @@ class _Request:
         return datasets.load_dataset_builder(self.path, **{**self.settings, **more})
 
 
-def _make_request(options: TextOptions) -> _Request:
+def _make_request(options: TextOptions, files: FileList | None) -> _Request:
+    if files is not None:
+        builder, more = _READ_BY.get(files.format, (files.format, {}))
+        # Not as names, which would be taken for patterns.
+        return _Request(builder, {**more, "data_files": DataFilesDict({options.split: _as_they_are(files)})})
     settings: dict[str, Any] = {}
-    if options.data_files:
-        settings["data_files"] = list(options.data_files)
     if options.data_name:
         settings["name"] = options.data_name
-    path = Path(options.dataset).expanduser()
-    if options.dataset in _BUILDERS and options.data_files:
-        return _Request(options.dataset, settings)
-    if path.is_file():
-        return _request_files([path], options)
-    if path.is_dir():
-        return _Request(str(path), settings)
-    if is_pattern(options.dataset):
-        return _request_files(find_matching(options.dataset), options)
+    path = find_path(options.dataset)
+    if path is not None and os.path.isdir(path) and not (options.dataset in CHOICES and options.data_files):
+        path = os.path.realpath(path)
+        if options.data_files:
+            settings["data_files"] = resolve_local(options.data_files, path)
+        return _Request(path, settings)
+    if options.data_files:
+        is_format = options.dataset in CHOICES
+        names = resolve_local(options.data_files, os.getcwd()) if is_format else list(options.data_files)
+        settings["data_files"] = names
+        if is_format:
+            return _Request(options.dataset, settings)
     return _request_from_hub(options, settings)
 
 
-def _request_files(files: list[Path], options: TextOptions) -> _Request:
-    if options.data_files:
-        raise ConfigError(
-            f"data_files chooses among the files of a dataset, but {options.dataset} names the files itself. "
-            f"Leave it out."
-        )
-    builder, settings = find_format(files, options.dataset)
-    return _Request(
-        builder, {**settings, "data_files": [glob.escape(str(file.absolute())) for file in files]}
-    )
+def _as_they_are(files: FileList) -> DataFilesList:
+    return DataFilesList(list(files.files), [(str(os.stat(file).st_mtime),) for file in files.files])
 
 
 def _request_from_hub(options: TextOptions, settings: dict[str, Any]) -> _Request:
     name = options.dataset
-    if name in _BUILDERS:
+    if name in CHOICES:
         raise SourceError(
             f"The dataset {name!r} is a format, and there is no such directory. Name its data_files."
+        )
+    if name in _PACKAGED_DATASETS_MODULES:  # would read whatever is in the working directory
+        raise SourceError(
+            f"The dataset {name!r} is a format that cannot be prepared, and there is no such directory. "
+            f"Load it with `datasets`, and pass the dataset itself."
+        )
+    if "://" in name:
+        raise SourceError(
+            f"Dataset {name!r} is a URL. Pass its format ({', '.join(CHOICES)}) as the dataset, and the "
+            f"URL in data_files."
         )
     if looks_like_a_path(name):
         raise SourceError(f"Dataset {name!r} not found: there is no such file or directory.")
@@ -228,11 +239,8 @@ def _request_from_hub(options: TextOptions, settings: dict[str, Any]) -> _Reques
 
 
 def _open_files(request: _Request, options: TextOptions, task: Task) -> tuple[Segments, Facts]:
-    directory = Path(request.path)
-    if directory.is_dir() or request.path in _BUILDERS:
-        check_each_matches(options.data_files, directory if directory.is_dir() else Path())
     builder = request.builder()
-    _check_files(builder, options)
+    _check_compression(builder.config.data_files or {})
     more = _make_settings(builder.name, options)
     if more:
         builder = request.builder(**more)
@@ -284,25 +292,21 @@ def _read_only(columns: list[str], builder: str, options: TextOptions) -> dict[s
     return {}
 
 
-def _check_files(builder: Any, options: TextOptions) -> None:
-    files = [str(file) for files in (builder.config.data_files or {}).values() for file in files]
-    directory = Path(options.dataset).expanduser()
-    if options.data_files:
-        check_one_format(files, "data_files")
-        check_no_file_twice(files, options.data_files)
-    elif directory.is_dir() and not options.data_name and not _is_described(directory):
-        check_none_left_out(directory, files)
+def _check_compression(data_files: Mapping[str, list[Any]]) -> None:
+    files = [str(file) for files in data_files.values() for file in files]
     packed = next((file for file in files if file.endswith((".zst", ".zstd"))), None)
     if packed is not None and importlib.util.find_spec("zstandard") is None:
         raise SourceError(f"{packed} is compressed with zstd: pip install 'tdstream[zstd]'.")
 
 
-def _is_described(directory: Path) -> bool:
-    """Return whether a card says which files of a directory are its data."""
+def _read_stated_total(directory: str, split: str) -> int | None:
+    """Return how many records the description of a directory states, if it has one."""
     try:
-        return "data_files:" in (directory / "README.md").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+        infos = list(DatasetInfosDict.from_directory(directory).values())
+    except Exception:  # whatever is written there, it is no data
+        return None
+    stated = (infos[0].splits or {}).get(split) if len(infos) == 1 else None
+    return int(stated.num_examples) if stated is not None and stated.num_examples else None
 
 
 def _count_rows(builder: str, files: list[str]) -> list[int] | None:

@@ -18,25 +18,31 @@ from tdstream.text.options import TextOptions
         ({"dataset": "some/data"}, "some/data", {"name": "sample-10BT"}),
         ({"dataset": "some/data", "data_name": "en"}, "some/data", {"name": "en"}),
         ({"dataset": "some/data", "data_name": ""}, "some/data", {}),
-        ({"dataset": "json", "data_files": ("a", "b")}, "json", {"data_files": ["a", "b"]}),
         (
-            {"dataset": "json", "data_files": ("a",), "data_name": "x"},
+            {"dataset": "some/data", "data_files": ("a*", "b")},
+            "some/data",
+            {"name": "sample-10BT", "data_files": ["a*", "b"]},
+        ),
+        (
+            {"dataset": "json", "data_files": ("s3://a/b*",), "data_name": "x"},
             "json",
-            {"data_files": ["a"], "name": "x"},
+            {"data_files": ["s3://a/b*"], "name": "x"},
         ),
     ],
 )
 def test_data_name(
     named: dict[str, Any], path: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dataset on the hub is read in its configuration sample-10BT unless told; a format has none."""
+    """A dataset on the hub is read in its configuration sample-10BT unless told otherwise."""
     monkeypatch.setattr(source, "hub_is_unreachable", lambda: False)
-    request = source._make_request(TextOptions(**named))
+    request = source._make_request(TextOptions(**named), None)
     assert (request.path, request.settings) == (path, settings)
 
 
 def test_a_local_directory_has_no_data_name(tmp_path: Path) -> None:
     """For a directory a configuration is asked for only when it was given."""
-    assert source._make_request(TextOptions(dataset=str(tmp_path))).settings == {}
-    given = source._make_request(TextOptions(dataset=str(tmp_path), data_name="en", data_files=("a",)))
-    assert given.settings == {"name": "en", "data_files": ["a"]}
+    (tmp_path / "a").touch()
+    assert source._make_request(TextOptions(dataset=str(tmp_path)), None).settings == {}
+    named = TextOptions(dataset=str(tmp_path), data_name="en", data_files=("a",))
+    given = source._make_request(named, None)
+    assert given.settings == {"name": "en", "data_files": [str(tmp_path / "a")]}
