@@ -7,8 +7,9 @@ which the last served sample was due. A pass that resumes there drops the sample
 from __future__ import annotations
 
 import copy
+import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
 from tdstream.text.text_stream import TextBlock, TextStream
 from tdstream.text.tokenize import Tokenize
+
+logger = logging.getLogger(__name__)
 
 _NUMBERS = ("epoch", "records", "tokens", "samples", "left_out", "served", "read", "cut")
 
@@ -47,22 +50,23 @@ class StreamPass:
         batch_size: int,
         epoch: int = 0,
         cursor: dict[str, Any] | None = None,
+        strict: bool = True,
     ) -> None:
         at = _check_cursor(_begin(epoch) if cursor is None else cursor)
         self.epoch: int = at["epoch"]
         self.ended: bool = at["ended"]
         """Whether there is no further batch."""
-        self._nodes, self._batch_size = nodes, batch_size
+        self._nodes, self._batch_size, self._strict = nodes, batch_size, strict
         self._due: Due = (at["due"][0], at["due"][1])
         self._served, self._read, self._cut = at["served"], at["read"], at["cut"]
         place = Place(at["records"], at["state"])
         self._next = RecordBlock(place, at["tokens"], at["samples"], at["left_out"])
         self._blocks: deque[RecordBlock] = deque()
         self._pending: list[tuple[Due, Sample]] = []
-        self._all_read = False
+        self._begin, self._all_read = place, False
         self._cutter = nodes.cut.begin(self._next)
         self._buffer = nodes.shuffle.begin(self.epoch, stream, self._due)
-        self._texts: Iterator[TextBlock] = nodes.source.blocks(
+        self._texts: Generator[TextBlock, None, Place] = nodes.source.blocks(
             self.epoch, stream, num_streams, place, nodes.shuffle.block_records
         )
 
@@ -114,8 +118,10 @@ class StreamPass:
 
     def _fill_buffer(self) -> None:
         """Read a block of records into the buffer."""
-        texts = next(self._texts, None)
-        if texts is None:
+        try:
+            texts = next(self._texts)
+        except StopIteration as end:
+            self._check_end(end.value)
             self._all_read = True
             self._buffer.end(self._next.place.records)
             return
@@ -128,6 +134,27 @@ class StreamPass:
         )
         self._buffer.add(samples)
         self._read, self._cut = max(self._read, texts.end.records), max(self._cut, cutter.number)
+
+    def _check_end(self, end: Place) -> None:
+        """Refuse a source that ends before a record that a saved pass had read already."""
+        if end.records < self._read:
+            message = (
+                f"the text ends after {end.records:,} records, but {self._read:,} of them had been read in "
+                f"this epoch when the state was saved: the source has become shorter."
+            )
+            if self._strict:
+                raise StateError(
+                    f"{message} Resume with the text of the state, choose another epoch with set_epoch, or "
+                    f"pass strict=False to end the epoch here."
+                )
+            logger.warning("%s The epoch ends here, because strict=False.", message)
+        elif end == self._begin and end.state:
+            # A dataset that counts for itself skips what it does not have without a word.
+            logger.warning(
+                "The dataset has nothing after the %s records that the state counts, so the epoch ends here. "
+                "If there was more when the state was saved, the dataset has become shorter.",
+                f"{end.records:,}",
+            )
 
 
 def _begin(epoch: int) -> dict[str, Any]:

@@ -305,6 +305,7 @@ class StreamIterator(EpochPass):
             batch_size=pipeline.batch_size or 1,
             epoch=self._opened.epoch,
             cursor=cursor,
+            strict=pipeline.strict,
         )
 
     def _geometry(self) -> dict[str, int]:

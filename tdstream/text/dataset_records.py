@@ -76,15 +76,23 @@ class DatasetStreamRecords:
 
     def open(self, epoch: int, place: Place, block_records: int) -> DatasetBlocks:
         """Begin to read at a place."""
+        rows = _count_arrow_rows(self._dataset)
+        if rows is not None and len(range(self._index, rows, self._count)) < place.records:
+            # The dataset's own state would skip what is missing of a shard, and go on with the next one.
+            place = Place(len(range(self._index, rows, self._count)))
         dataset = _copy_dataset(self._dataset)
         dataset._epoch = epoch if self._shuffled else 0  # an epoch shuffles shards unasked
         if place.state:
             dataset.load_state_dict(copy.deepcopy(place.state))
         batches = dataset.iter(batch_size=block_records * self._count)
         if not place.state:
-            blocks = -(-place.records // block_records)
-            next(islice(batches, blocks, blocks), None)
+            blocks = islice(batches, -(-place.records // block_records))
+            place = Place(sum(len(self._own_rows(batch)) for batch in blocks))
         return DatasetBlocks(dataset, batches, place, self._index, self._count, keeps_state=self._is_exact())
+
+    def _own_rows(self, batch: dict[str, list[Any]]) -> range:
+        """Return which records of a batch are in this share."""
+        return range(self._index, len(next(iter(batch.values()), ())), self._count)
 
     def describe(self) -> dict[str, Any]:
         """Return the dataset's name, configuration and split, where known, and its number of shards."""
@@ -150,13 +158,23 @@ def _records(batch: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 def _read_num_rows(dataset: Any) -> int | None:
     """Return how many records a dataset has, where it says so and nothing was applied to it since."""
+    rows = _count_arrow_rows(dataset)
+    if rows is not None:
+        return rows
+    first = dataset._ex_iterable
+    shards = getattr(first, "kwargs", {}).get("shards")
+    split = (dataset.info.splits or {}).get(str(dataset.split))
+    plain = type(first).__name__ in ("ExamplesIterable", "ArrowExamplesIterable")
+    return int(split.num_examples) if plain and not shards and split and split.num_examples else None
+
+
+def _count_arrow_rows(dataset: Any) -> int | None:
+    """Return how many records a dataset in memory or on a local disk has; None for others."""
     first = dataset._ex_iterable
     shards = getattr(first, "kwargs", {}).get("shards")
     if type(first).__name__ == "ArrowExamplesIterable" and shards and hasattr(shards[0], "num_rows"):
         return sum(int(shard.num_rows) for shard in shards)
-    split = (dataset.info.splits or {}).get(str(dataset.split))
-    plain = type(first).__name__ in ("ExamplesIterable", "ArrowExamplesIterable")
-    return int(split.num_examples) if plain and not shards and split and split.num_examples else None
+    return None
 
 
 def _copy_dataset(dataset: Any) -> Any:

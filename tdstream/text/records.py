@@ -52,7 +52,7 @@ class OpenedRecords(Protocol):
         ...
 
     def place(self) -> Place:
-        """Return the place after the last block."""
+        """Return the place after the last block; an earlier one where the source has fewer records."""
         ...
 
 
@@ -116,8 +116,8 @@ class SequenceRecords:
     def open(self, epoch: int, place: Place, block_records: int) -> CountedBlocks:  # noqa: ARG002 - all epochs are alike
         """Begin at a place."""
         rows = range(self._index, len(self._source), self._count)
-        rest = (self._source[row] for row in islice(rows, place.records, None))
-        return CountedBlocks(rest, place.records, block_records)
+        rest = (self._source[row] for row in rows[place.records :])
+        return CountedBlocks(rest, min(place.records, len(rows)), block_records)
 
     def describe(self) -> dict[str, Any]:
         """Return the type of the source, and its size."""
@@ -168,10 +168,12 @@ class IterableRecords:
 
     def open(self, epoch: int, place: Place, block_records: int) -> CountedBlocks:  # noqa: ARG002 - all epochs are alike
         """Begin after so many records of this share; those before are read, and dropped."""
-        skipped = self._index + place.records * self._count
         if place.records >= _LOGGED_RECORDS:
+            skipped = self._index + place.records * self._count
             logger.info("Reading %s records again, up to where the stream resumes.", f"{skipped:,}")
-        return CountedBlocks(islice(self._begin(), skipped, None, self._count), place.records, block_records)
+        records = islice(self._begin(), self._index, None, self._count)
+        done = sum(1 for _ in islice(records, place.records))  # fewer if the source has become shorter
+        return CountedBlocks(records, done, block_records)
 
     def describe(self) -> dict[str, Any]:
         """Return the name of the source; nothing more is known of it."""

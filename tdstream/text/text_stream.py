@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,10 @@ class TextStream(IdentityState):
 
     def blocks(
         self, epoch: int, stream: int, num_streams: int, begin: Place, block_records: int
-    ) -> Iterator[TextBlock]:
+    ) -> Generator[TextBlock, None, Place]:
         """Yield the texts that a stream reads, from a place on, in blocks of so many records.
+
+        Returns the place of the source's end, which is before `begin` if it has fewer records.
 
         Raises:
             SourceError: If a record holds no text, or none in Unicode, or reading failed again and again.
@@ -57,7 +59,7 @@ class TextStream(IdentityState):
         while True:
             place, records = reader.place, reader.read_block()
             if records is None:
-                return
+                return reader.place
             yield TextBlock(place, reader.place, self._find_texts(records, place.records, whose))
 
     def state_dict(self) -> dict[str, Any]:
