@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tdstream.writing import staging
+from tdstream.writing import merge, staging
 from tdstream.writing.locks import take_lock
 
 
@@ -51,6 +51,7 @@ def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         for name in ("unlink", "rmdir"):
             patch.setattr(Path, name, dying(getattr(Path, name)))
         patch.setattr(staging, "take_lock", remembered)
+        patch.setattr(merge, "take_lock", remembered)
         yield done
     for lock in locks:
         with_suppressed_close(lock)

@@ -30,9 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     held_out = (
         f", and {val.num_documents:,} documents, {val.total_tokens:,} tokens held out in val" if val else ""
     )
+    complete = "Complete already, there is nothing to merge: " if merged.was_complete else ""
     print(
-        f"{meta.num_documents:,} documents, {meta.total_tokens:,} tokens in {len(meta.chunks):,} chunks of "
-        f"{meta.dtype}{held_out}: {arguments.directory}",
+        f"{complete}{meta.num_documents:,} documents, {meta.total_tokens:,} tokens in "
+        f"{len(meta.chunks):,} chunks of {meta.dtype}{held_out}: {arguments.directory}",
         file=sys.stderr,
     )
     return 0

@@ -19,7 +19,7 @@ from tdstream.corpus.derived import WindowCounts, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.corpus.mapped_array import check_size, list_sizes
-from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, CorpusMeta, Shard, read_meta
+from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
 from tdstream.schedule.windows import DocumentCut
 
@@ -165,6 +165,7 @@ class ShardSource(IdentityState):
             raise ConfigError(
                 f"dtype={dtype!r} contradicts {path}, which says {meta.dtype!r}. Leave dtype out."
             )
+        self._warn_of_lone_part(meta)
         listed = {chunk.file for chunk in meta.chunks}
         strays = [file for file in shards if file not in listed]
         if strays:
@@ -172,6 +173,16 @@ class ShardSource(IdentityState):
                 "%s does not list %s; ignored.", path, ", ".join(strays[:5]) + " ..." * (len(strays) > 5)
             )
         return meta
+
+    def _warn_of_lone_part(self, meta: CorpusMeta) -> None:
+        """Warn of held-out documents whose main corpus was not moved to its place."""
+        whole = self.directory.parent
+        is_val = meta.holdout.get("part") == "val" and self.directory.name == VAL_DIR
+        if is_val and (whole / STAGING_DIR / META_FILE).exists() and not (whole / META_FILE).exists():
+            logger.warning(
+                "%s was held out of a corpus that is not in its place yet: start that preparation again.",
+                self.directory,
+            )
 
     def _make_meta(self, files: list[str], sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
         """Return the meta of a corpus without meta.json: its *.bin files."""

@@ -26,12 +26,17 @@ def merge_all(options: PrepareOptions, result: PrepareResult) -> PrepareResult:
     output, tasks = options.output, options.tasks
     wait_for_tasks(output.output_path, tasks.num_tasks or 1, tasks.merge_wait)
     merged = merge_tasks(output.output_path, overwrite=output.overwrite)
+    if not merged.notes:  # an earlier merge had removed the journals
+        meta, val = merged.meta, merged.val
+        counts = Counts(documents=max(meta.num_documents, 0), tokens=meta.total_tokens)
+        held_out = None if val is None else Counts(documents=val.num_documents, tokens=val.total_tokens)
+        return replace(result, counts=counts, meta=meta, val=held_out, was_complete=True)
     counts, lengths = Counts(), Counter[int]()
     for note in merged.notes:
         counts += Counts.from_json(note)
         lengths.update({int(length): int(times) for length, times in note["lengths"]})
-    val = read_val_counts(merged.notes) if merged.val is not None else None
-    return replace(result, counts=counts, lengths=lengths, meta=merged.meta, val=val)
+    held_out = read_val_counts(merged.notes) if merged.val is not None else None
+    return replace(result, counts=counts, lengths=lengths, meta=merged.meta, val=held_out)
 
 
 def wait_for_tasks(output: Path, num_tasks: int, patience_s: float) -> None:

@@ -25,7 +25,7 @@ from tdstream.corpus.meta import (
     storage_dtype,
 )
 from tdstream.verification.verify_report import Findings
-from tdstream.writing.publish import CHUNK_PATTERN
+from tdstream.writing.publish import CHUNK_PATTERN, is_leftover
 
 _FIELDS: dict[str, type] = {
     "eos_token_id": int,
@@ -117,7 +117,7 @@ def check_staging(directory: Path, findings: Findings) -> None:
     if (staging / META_FILE).exists():
         unmoved = "holds a complete corpus that was not moved to its place. Start its preparation again."
         findings.fault("unfinished", STAGING_DIR, unmoved)
-    elif staging.exists():
+    elif staging.exists() and not is_leftover(directory):
         unfinished = "is a preparation that has not finished. Wait for it, or start it again."
         findings.fault("unfinished", STAGING_DIR, unfinished)
 

@@ -27,7 +27,14 @@ from tdstream.corpus.meta import (
 from tdstream.writing.held_out import complete_val_meta, count_held_out, read_val, read_val_entries
 from tdstream.writing.journal import JournalContent, JournalEntry, complete_meta, list_changes, read_journal
 from tdstream.writing.locks import take_lock
-from tdstream.writing.publish import TASK_PATTERN, check_contents, explain_os_errors, finish_move
+from tdstream.writing.publish import (
+    TASK_PATTERN,
+    check_contents,
+    explain_os_errors,
+    finish_move,
+    is_leftover,
+    remove_staging,
+)
 from tdstream.writing.staging import task_directory
 
 
@@ -40,24 +47,39 @@ class MergedCorpus:
     """The held-out documents; None if there are none."""
     notes: list[dict[str, Any]]
     """The tasks' notes on their shards; empty if an earlier merge removed them."""
+    was_complete: bool = False
+    """Whether there was nothing to do."""
 
 
 def merge_tasks(output: Path, *, overwrite: bool = False) -> MergedCorpus:
-    """Make one corpus of all tasks' shards; refuse if a task is unfinished or of another preparation."""
+    """Make one corpus of all tasks' shards; refuse if a task is unfinished or of another preparation.
+
+    Where an earlier merge has finished, or was killed, this one has nothing to do, or only the rest.
+    """
     staging = output / STAGING_DIR
     if not staging.is_dir():
-        raise _nothing_to_merge(output)
+        return _find_complete(output)
     with explain_os_errors(output):
         lock = take_lock(staging, output)
         try:
             if (staging / META_FILE).exists():
-                meta = read_meta(staging / META_FILE)
                 finish_move(output)
-                return MergedCorpus(meta, read_val(output) if meta.holdout else None, [])
+                return replace(_find_complete(output), was_complete=False)
+            if is_leftover(output):
+                remove_staging(output)
+                return _find_complete(output)
             check_contents(output, overwrite=overwrite)
             return _merge(output, _read_journals(output))
         finally:
             os.close(lock)
+
+
+def _find_complete(output: Path) -> MergedCorpus:
+    """Return the complete corpus in a directory without tasks."""
+    if not (output / META_FILE).exists():
+        raise _nothing_to_merge(output)
+    meta = read_meta(output / META_FILE)
+    return MergedCorpus(meta, read_val(output) if meta.holdout else None, [], was_complete=True)
 
 
 def _nothing_to_merge(output: Path) -> CorpusError:

@@ -132,6 +132,16 @@ def _is_staged(path: Path) -> bool:
     return _STAGED_PATTERN.fullmatch(path.name) is not None
 
 
+def is_leftover(output: Path) -> bool:
+    """Return whether the staging directory is the rest of a finished move: nothing in it can be resumed."""
+    staging = output / STAGING_DIR
+    if not (output / META_FILE).exists() or not staging.is_dir() or staging.is_symlink():
+        return False
+    journals = [staging / JOURNAL_FILE, *staging.glob(f"*/{JOURNAL_FILE}")]
+    kept = any(path.exists() for path in [staging / META_FILE, *journals])
+    return not kept and all(_is_staged(path) for path in staging.iterdir())
+
+
 def finish_move(output: Path) -> None:
     """Complete the move of a committed corpus, if there is one, in a locked directory.
 

@@ -25,7 +25,7 @@ from tdstream.corpus.meta import (
 )
 from tdstream.writing.append import check_base
 from tdstream.writing.journal import JOURNAL_FILE, JournalContent, check_shards, read_journal
-from tdstream.writing.locks import LOCK_FILE, take_lock
+from tdstream.writing.locks import LOCK_FILE, is_locked, take_lock
 from tdstream.writing.publish import (
     TASK_PATTERN,
     check_contents,
@@ -33,6 +33,7 @@ from tdstream.writing.publish import (
     clear_staging,
     explain_os_errors,
     finish_move,
+    is_leftover,
     remove_staging,
     remove_task,
 )
@@ -175,7 +176,7 @@ def check_output(
             )
         if task is not None:
             _tidy_together(output)
-        elif (output / STAGING_DIR / LOCK_FILE).exists():
+        elif (output / STAGING_DIR).is_dir() and not (output / STAGING_DIR).is_symlink():
             _tidy(output)
         complete = resume and not overwrite and (output / META_FILE).exists()
         if append:
@@ -229,13 +230,14 @@ def _check_unfinished(output: Path, *, overwrite: bool, resume: bool, task: int 
 
 
 def _tidy(output: Path) -> None:
-    """Finish an interrupted move, and remove the staging directory if it is empty."""
+    """Finish an interrupted move, and remove what is left of a finished one."""
     staging = output / STAGING_DIR
     lock = take_lock(staging, output)
     try:
         finish_move(output)
-        left = [name for _, _, names in os.walk(staging) for name in names if name != LOCK_FILE]
-        if (output / META_FILE).exists() and staging.is_dir() and not left:
+        # Without locks, whatever is in it may be that of a preparation that has just begun.
+        empty = is_leftover(output) and all(path.name == LOCK_FILE for path in staging.iterdir())
+        if empty or (is_leftover(output) and is_locked(staging)):
             remove_staging(output)
     finally:
         os.close(lock)
@@ -245,6 +247,9 @@ def _tidy_together(output: Path) -> None:
     """Finish an interrupted move in one of the tasks, which all start at once; the others wait for it."""
     for _ in range(600):
         if not (output / STAGING_DIR / META_FILE).exists():
+            if is_leftover(output):
+                with suppress(OutputError):  # another task has begun
+                    _tidy(output)
             return
         with suppress(OutputError):  # another task holds the lock
             _tidy(output)

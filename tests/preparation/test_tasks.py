@@ -256,9 +256,9 @@ class TestRefusals:
         """Where no task has been there is nothing to merge."""
         with pytest.raises(CorpusError, match="holds no tasks to merge"):
             merge_tasks(tmp_path / "nowhere")
-        prepare()
+        (tmp_path / "empty").mkdir()
         with pytest.raises(CorpusError, match="holds no tasks to merge"):
-            merge_tasks(tmp_path / "out")
+            merge_tasks(tmp_path / "empty")
 
     def test_one_and_several_do_not_mix(self, tmp_path: Path, prepare: Prepare) -> None:
         """One task neither begins nor resumes where several have begun, unless it may overwrite."""

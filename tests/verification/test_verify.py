@@ -251,6 +251,8 @@ class TestSizes:
     def test_unfinished(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
         """A preparation that was left in the middle is named."""
         (corpus / ".preparing").mkdir()
+        assert found(verify(corpus)) == []  # the rest of a finished move
+        (corpus / ".preparing/journal.jsonl").touch()
         assert found(verify(corpus)) == [("unfinished", ".preparing")]
         (corpus / ".preparing" / "meta.json").write_text("{}")
         report = verify(corpus)
