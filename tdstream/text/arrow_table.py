@@ -46,6 +46,10 @@ class ArrowTable:
         """Return the names of the first record's fields that have a value."""
         return [name for name in self._table.column_names if self._table.column(name)[0].is_valid]
 
+    def locate(self, row: int) -> str:  # noqa: ARG002 - `datasets` does not tell
+        """Return nothing."""
+        return ""
+
 
 def get_types(schema: Any) -> dict[str, pa.DataType]:
     """Return the types of the fields of an Arrow schema or struct."""

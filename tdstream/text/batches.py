@@ -50,6 +50,8 @@ class Facts:
     """What stands behind a source whose records cannot all be compared."""
     total: int | None = None
     """Records to read; None where unknown."""
+    num_bytes: int | None = None
+    """Bytes of the files, compressed as they are; None where unknown."""
     columns: list[str] | None = None
     """The names of all fields, where only some of them are read."""
 
@@ -172,19 +174,16 @@ class TextBatches:
         """Yield the texts of a segment after its first records, and return how many may still be read."""
         if left == 0 or self._segments is None:
             return left
-        self._tables, self._ended = self._segments.read(segment, self._options.batch_size), False
-        row = 0
+        self._tables, self._ended = self._segments.read(segment, self._options.batch_size, skip), False
+        row = skip
         while left is None or left > 0:
             table = self._next_table()
             if table is None:
                 self._ended = True
                 break
-            first, place, row = (
-                max(skip - row, 0),
-                SegmentPlace(segment, max(skip, row)),
-                row + table.num_rows,
-            )
-            table = table.slice(first, left)
+            place = SegmentPlace(segment, row)
+            row += table.num_rows
+            table = table.slice(0, left)
             num_records, pieces = table.num_rows, _split_batch(self._make_batch(table, place))
             del table  # the texts are copies
             yield from pieces if num_records else ()
@@ -232,7 +231,8 @@ class TextBatches:
         fields = row.list_filled()
         if len(fields) <= 1 and self.facts.columns is not None:  # only the text was read
             fields = self.facts.columns
-        where = f"Record {record:,} ({self._counted}) of {self.name!r}"
+        place = row.locate(0)
+        where = f"Record {record:,} ({self._counted}) of {self.name!r}" + (f", {place}," if place else "")
         hint = "Repair it, or pass {skip_bad} to leave such records out."
         return no_text_error(where, self._options.text_field, fault, fields, hint)
 

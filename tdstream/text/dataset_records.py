@@ -22,13 +22,13 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tdstream.core.errors import SourceError
 from tdstream.text.fields import Table
 from tdstream.text.provenance import walk_parts
-from tdstream.text.records import IterableRecords, Place, SequenceRecords
+from tdstream.text.records import MOST_SEGMENTS, IterableRecords, Place, SequenceRecords
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ _EXACT = {
 }
 _SHUFFLED = "BufferShuffledExamplesIterable"
 _MOST_STATE_BYTES = 8_000  # as JSON
-_MOST_SEGMENTS = 256  # opening one takes milliseconds, and a batch does not reach across two
 
 
 class DatasetStreamRecords:
@@ -212,7 +211,7 @@ class FileSegments:
         num_files = int(dataset.num_shards) if hasattr(dataset, "shard") else 1
         self._dataset = dataset
         self._reading: Any = None
-        self.num_segments = min(num_files, max(_MOST_SEGMENTS, at_least))
+        self.num_segments = min(num_files, max(MOST_SEGMENTS, at_least))
         self._rows: dict[int, int] = {}
         if rows_of_files is not None and len(rows_of_files) == num_files:
             first = 0
@@ -222,7 +221,7 @@ class FileSegments:
                 self._rows[segment] = sum(rows_of_files[first:stop])
                 first = stop
 
-    def read(self, segment: int, batch_size: int) -> Iterator[Table]:
+    def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:
         """Read a segment as Arrow tables: only the text is converted, and nothing is decoded twice."""
         from tdstream.text.arrow_table import ArrowTable  # noqa: PLC0415 - live streams do without pyarrow
 
@@ -230,7 +229,7 @@ class FileSegments:
         if self.num_segments > 1:
             opened = opened.shard(num_shards=self.num_segments, index=segment, contiguous=True)
         self._reading = opened.with_format("arrow").iter(batch_size)
-        return map(ArrowTable, self._reading)  # a generator would keep what it has yielded
+        return _skip_rows(map(ArrowTable, self._reading), first_row)
 
     def count_rows(self, segment: int) -> int:
         """Return how many records a segment has, after reading it where nothing else tells."""
@@ -241,6 +240,18 @@ class FileSegments:
     def leave(self, tables: Any) -> None:  # noqa: ARG002 - it is what was opened last
         """Stop reading a segment before its end."""
         close_early(self._reading)
+
+
+def _skip_rows(tables: Iterator[Table], first_row: int) -> Iterator[Table]:
+    """Return the tables after their first rows."""
+    while first_row:
+        table = next(tables, None)
+        if table is None:
+            break
+        if table.num_rows > first_row:
+            return chain([table.slice(first_row, None)], tables)
+        first_row -= table.num_rows
+    return tables  # no generator, which would keep what it has yielded
 
 
 class StreamSegment(IterableRecords):

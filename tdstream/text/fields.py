@@ -7,7 +7,9 @@ part that is absent or empty is left out, and a record has no text only if all o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +47,18 @@ class Table(Protocol):
         """Return the names of the first record's fields that have a value."""
         ...
 
+    def locate(self, row: int) -> str:
+        """Return the place of a record in its file; empty if it is from none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a record, or a text, that cannot be read."""
+
+    reason: str
+    """What is wrong with it: "it is not JSON: ..."."""
+
 
 class Rows:
     """Records as Python objects: each a text, or a dict with one."""
@@ -78,11 +92,20 @@ class Rows:
         """Return the paths of all fields."""
         return list(dict.fromkeys(path for record in self._records for path in _list_paths(record)))
 
+    def list_names(self) -> list[str]:
+        """Return the names of all fields, without those inside others."""
+        records = (record for record in self._records if isinstance(record, Mapping))
+        return list(dict.fromkeys(name for record in records for name in record))
+
     def list_filled(self) -> list[str]:
         """Return the names of the first record's fields that have a value."""
         first = self._records[0]
         items = first.items() if isinstance(first, Mapping) else ()
         return [str(name) for name, value in items if value is not None]
+
+    def locate(self, row: int) -> str:  # noqa: ARG002 - these are in memory
+        """Return nothing."""
+        return ""
 
 
 def split_text_field(text_field: str, names: Iterable[str]) -> list[str]:
@@ -172,15 +195,40 @@ def _count_bytes(text: str) -> int:
     return sum(len(text[start : start + _MOST_CHARACTERS].encode()) for start in starts)
 
 
+def hash_texts(tables: Iterable[Table], text_field: str) -> str:
+    """Return a hash of the texts of some records."""
+    total = hashlib.sha256()
+    for table in tables:
+        for value in table.texts(text_field)[0]:
+            text = value if isinstance(value, str) else repr(value)
+            content = text.encode("utf-8", "surrogatepass")
+            total.update(b"%s%d:" % (b"s" if text is value else b"r", len(content)))
+            total.update(content)
+    return total.hexdigest()[:16]
+
+
 def find_fault(value: object) -> str:
     """Return why a value is no text; empty if it is one."""
     if value is None:
         return "it is None or absent"
+    if isinstance(value, Unreadable):
+        return value.reason
+    if isinstance(value, bytes):
+        return "it holds bytes" + ("" if is_utf8(value) else " that are not UTF-8")
     if not isinstance(value, str):
         return f"it holds {type(value).__name__}"
     if measure_texts([value]) is None:
         return "it holds half of a surrogate pair, which stands for no character"
     return ""
+
+
+def is_utf8(content: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def no_text_error(where: str, text_field: str, fault: str, fields: Iterable[str], hint: str) -> SourceError:

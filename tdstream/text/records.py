@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 _LOGGED_RECORDS = 10_000  # skipping so many takes long enough to say so
 _SEGMENT_RECORDS = 10_000  # of a sequence; a batch does not reach across two
 
+MOST_SEGMENTS = 256
+"""Segments of files; opening one takes milliseconds, and a batch does not reach across two."""
+
 MOST_RECORDS = 64
 """Records that are read, and tokenized, together at most; places lie between two such blocks."""
 
@@ -85,8 +88,8 @@ class Segments(Protocol):
         """How many there are."""
         ...
 
-    def read(self, segment: int, batch_size: int) -> Iterator[Table]:
-        """Read a segment, so many records at a time."""
+    def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:
+        """Read a segment after its first records, so many at a time."""
         ...
 
     def count_rows(self, segment: int) -> int:
@@ -128,10 +131,10 @@ class SequenceRecords:
         """Segments of the whole sequence."""
         return max(1, -(-len(self._source) // _SEGMENT_RECORDS))
 
-    def read(self, segment: int, batch_size: int) -> Iterator[Table]:
-        """Read a segment."""
+    def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:
+        """Read a segment after its first records."""
         first = segment * _SEGMENT_RECORDS
-        return self._read_range(first, first + self.count_rows(segment), batch_size)
+        return self._read_range(first + first_row, first + self.count_rows(segment), batch_size)
 
     def _read_range(self, first: int, stop: int, batch_size: int) -> Iterator[Table]:
         for begin in range(first, stop, batch_size):
@@ -207,11 +210,11 @@ class IterableRecords:
         self._peeked = first, rest
         return Rows(first)
 
-    def read(self, segment: int, batch_size: int) -> Iterator[Table]:  # noqa: ARG002 - there is one
-        """Read all records."""
+    def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:  # noqa: ARG002 - there is one
+        """Read all records after the first ones."""
         first, rest = self._peeked or ([], self._begin())
         self._peeked = None
-        records = chain(first, rest)
+        records = islice(chain(first, rest), first_row, None)
         try:
             while block := list(islice(records, batch_size)):
                 yield Rows(block)

@@ -30,7 +30,7 @@ from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, Observer, PrepareResult
 from tdstream.text import fields
-from tdstream.text import open as source
+from tdstream.text import open_datasets as source
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
 from tdstream.writing.journal import Journal, JournalEntry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tdstream.text import open as source
+from tdstream.text import open_datasets as source
 from tdstream.text.options import TextOptions
 
 
@@ -35,14 +35,14 @@ def test_data_name(
 ) -> None:
     """A dataset on the hub is read in its configuration sample-10BT unless told otherwise."""
     monkeypatch.setattr(source, "hub_is_unreachable", lambda: False)
-    request = source._make_request(TextOptions(**named), None)
+    request = source._make_request(TextOptions(**named))
     assert (request.path, request.settings) == (path, settings)
 
 
 def test_a_local_directory_has_no_data_name(tmp_path: Path) -> None:
     """For a directory a configuration is asked for only when it was given."""
     (tmp_path / "a").touch()
-    assert source._make_request(TextOptions(dataset=str(tmp_path)), None).settings == {}
+    assert source._make_request(TextOptions(dataset=str(tmp_path))).settings == {}
     named = TextOptions(dataset=str(tmp_path), data_name="en", data_files=("a",))
-    given = source._make_request(named, None)
+    given = source._make_request(named)
     assert given.settings == {"name": "en", "data_files": [str(tmp_path / "a")]}

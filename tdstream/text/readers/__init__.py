@@ -1,0 +1,1 @@
+"""Readers of local files of text: one file format per module."""
