@@ -44,6 +44,7 @@ def open_named(options: TextOptions, task: Task) -> tuple[Segments, Facts]:
 
 
 def open_dataset(dataset: Dataset, options: TextOptions) -> tuple[Segments, Facts]:
+    """Open a dataset in memory or on the disk."""
     if dataset.format["type"] == "custom":
         raise ConfigError(
             "The dataset has a transform, which is applied only when single records are taken from it. "
@@ -55,6 +56,7 @@ def open_dataset(dataset: Dataset, options: TextOptions) -> tuple[Segments, Fact
 
 
 def open_dataset_stream(dataset: IterableDataset, options: TextOptions, task: Task) -> tuple[Segments, Facts]:
+    """Open a dataset that is read in a stream."""
     info = dataset.info
     behind = describe_stream(dataset, is_named=options.is_named)
     names = [str(name) for name in (info.dataset_name, info.config_name, info.version, dataset.split) if name]

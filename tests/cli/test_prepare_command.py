@@ -133,7 +133,7 @@ class TestMain:
         (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
         assert main(arguments) == 1
         printed = capsys.readouterr().err
-        assert printed.startswith("tdstream: error: Dataset ")
+        assert printed.startswith("tdstream: error: Record 1 ")
         assert printed.count("\n") == 1
 
     def test_used_directory(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import importlib
+import importlib.util
 import io
 import lzma
 import zlib
@@ -95,10 +96,8 @@ def _find_codec(path: str, head: bytes) -> _Codec | None:
 
 
 def _check_zstandard(path: str) -> None:
-    try:
-        importlib.import_module("zstandard")
-    except ImportError:
-        raise SourceError(f"{path} is compressed with zstd: pip install 'tdstream[zstd]'.") from None
+    if importlib.util.find_spec("zstandard") is None:
+        raise SourceError(f"{path} is compressed with zstd: pip install 'tdstream[zstd]'.")
 
 
 class _Decompressed(io.RawIOBase):

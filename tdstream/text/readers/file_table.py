@@ -37,6 +37,10 @@ class FileColumns(ArrowTable):
         super().__init__(table)
         self._locate, self._first = locate, first
 
+    def texts(self, text_field: str) -> tuple[list[Any], list[str]]:
+        """Return the value in the place of each text; a part that this file does not have is None."""
+        return super().texts(text_field)[0], []
+
     @property
     def num_bytes(self) -> int:
         """About how large their texts are."""
@@ -149,23 +153,30 @@ class JoinedTables:
 
 
 def join_small(tables: Iterator[FileTable], batch_size: int) -> Iterator[Table]:
-    """Yield tables of at most `batch_size` records, joined where they are smaller and hold little text.
+    """Yield tables of `batch_size` records, or fewer if they hold much text, across the ends of tables.
 
-    So a batch does not end with each small file. Batches of tables with 2, 5, 9 and 1 records, at most 8
-    together, have 7, 8 and 2 records.
+    So a batch does not end with each small file: tables with 2, 5, 9 and 1 records become batches of 8, 8
+    and 1.
     """
     waiting: list[FileTable] = []
     records = size = 0
     try:
         for table in tables:
-            for first in range(0, table.num_rows, batch_size):
-                piece = table.slice(first, batch_size)
-                if waiting and (records + piece.num_rows > batch_size or size >= _SMALL_BYTES):
-                    yield _join(waiting)
-                    waiting, records, size = [], 0, 0
+            first = 0
+            while first < table.num_rows:
+                piece = table.slice(first, batch_size - records)
                 waiting.append(piece)
-                records, size = records + piece.num_rows, size + piece.num_bytes
+                first, records, size = (
+                    first + piece.num_rows,
+                    records + piece.num_rows,
+                    size + piece.num_bytes,
+                )
                 del piece
+                if records == batch_size or size >= _SMALL_BYTES:
+                    joined, waiting, records, size = _join(waiting), [], 0, 0
+                    yield joined
+                    del joined
+            del table
     except Exception:  # what was read before it is good
         if waiting:
             yield _join(waiting)
