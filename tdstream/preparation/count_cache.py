@@ -20,6 +20,7 @@ from tdstream.preparation.tokenizing import Overlapped
 from tdstream.schedule.windows import DocumentCut, count_samples
 from tdstream.text.batches import TextBatches
 from tdstream.text.encoders.select import choose_encoder
+from tdstream.text.files import check_apart
 from tdstream.text.open import open_text
 from tdstream.text.options import TextOptions
 from tdstream.text.tokenizer import get_tokenizer
@@ -48,6 +49,8 @@ def count_text(
     `cut` is that of separate documents, None if documents are joined. Counts are kept in `cache_dir`, by
     default in the user's cache. A source that cannot be recognized for sure is counted each time.
     """
+    if cache_dir is not None:
+        check_apart(options, cache_dir)
     tokenizer = get_tokenizer(options)
     with open_text(options) as source:
         key = _make_key(options, tokenizer, source, cut)

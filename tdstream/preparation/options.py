@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from tdstream.core.checks import check_seconds, option
 from tdstream.core.errors import ConfigError
+from tdstream.text.files import check_apart
 from tdstream.text.options import TextOptions, check_counts, check_switches
 from tdstream.writing.staging import check_output
 
@@ -123,6 +125,8 @@ class PrepareOptions:
         """Raise OutputError if output_path is in use, or holds anything that may not be replaced."""
         out = self.output
         task = self.tasks.task
+        if not os.path.isdir(out.output_path) or not os.listdir(out.output_path):  # what is begun may go on
+            check_apart(self.text, out.output_path)
         check_output(
             out.output_path, overwrite=out.overwrite, resume=out.resume, task=task, append=out.append
         )

@@ -23,10 +23,10 @@ COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 CHOICES = ("parquet", "json", "csv", "text", "arrow")
 """Formats that can be named instead of a dataset, together with data_files."""
 
-UNKNOWN = "unknown ending"
+UNKNOWN = "of unknown ending"
 HIDDEN = "hidden"
 TEMPORARY = "temporary"
-DESCRIPTION = "describes data"
+DESCRIPTION = "describing data"
 
 # What editors, downloads and careful people append to the name of a data file.
 _TEMPORARY = re.compile(

@@ -15,6 +15,7 @@ from tdstream.core.errors import SourceError
 from tdstream.text.file_formats import HIDDEN, UNKNOWN, judge_directory, judge_file
 
 ALREADY_READ = "already read under another path"
+LEADS_UP = "leading back up"
 
 Identity = tuple[int, int] | str
 """Device and inode of a file; its real path on file systems without inodes."""
@@ -68,7 +69,7 @@ def walk(directory: str, judge: Callable[[str], str] | None = judge_file) -> Sea
     """
     search = Search()
     real = os.path.realpath(directory)
-    seen = {_identify(above) for above in _list_above(real)}
+    seen = dict.fromkeys([_identify(above) for above in _list_above(real)], LEADS_UP)
     pending = [(directory, real != os.path.abspath(directory))]
     links: list[str] = []
     while pending:
@@ -104,13 +105,13 @@ def _add_file(path: str, is_linked: bool, judge: Callable[[str], str] | None, se
 
 
 def _enter(
-    path: str, is_linked: bool, seen: set[Identity], pending: list[tuple[str, bool]], search: Search
+    path: str, is_linked: bool, seen: dict[Identity, str], pending: list[tuple[str, bool]], search: Search
 ) -> None:
     identity = _identify(path)
     if identity in seen:
-        search.left_out.append(LeftOut(f"{path}/", ALREADY_READ))
+        search.left_out.append(LeftOut(f"{path}/", seen[identity]))
     else:
-        seen.add(identity)
+        seen[identity] = ALREADY_READ
         pending.append((path, is_linked))
 
 
@@ -198,7 +199,8 @@ def find_matching(pattern: str) -> Search:
         for place in places:
             if part == "**":
                 found = walk(place, take_all if is_last else None)
-                found.left_out = [left for left in found.left_out if left.reason == ALREADY_READ]
+                # That a pattern does not match names with a dot needs no word.
+                found.left_out = [left for left in found.left_out if not _is_dotted(left.path)]
             else:
                 found = _match_part(place, part, is_last=is_last)
             search.files += found.files
@@ -236,6 +238,10 @@ def make_absolute(path: str) -> str:
         return short
     directory, name = os.path.split(absolute)
     return os.path.realpath(absolute) if name == ".." else os.path.join(os.path.realpath(directory), name)
+
+
+def _is_dotted(path: str) -> bool:
+    return os.path.basename(path.rstrip(os.sep)).startswith(".")
 
 
 def take_all(name: str) -> str:

@@ -8,24 +8,32 @@ anything else may be a pattern.
 
 from __future__ import annotations
 
+import functools
 import glob
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from tdstream.core.errors import ConfigError, SourceError
+from tdstream.core.errors import ConfigError, OutputError, SourceError
+from tdstream.text.dataset_card import choose_config, has_card, read_configs
 from tdstream.text.file_formats import (
     CHOICES,
     COMPRESSED,
+    DESCRIPTION,
     FORMATS,
+    HIDDEN,
     UNKNOWN,
     check_one_format,
     find_ending,
     judge_file,
 )
 from tdstream.text.file_search import (
+    ALREADY_READ,
     FoundFile,
+    Identity,
     LeftOut,
     Search,
     find_file,
@@ -36,9 +44,11 @@ from tdstream.text.file_search import (
     walk,
 )
 from tdstream.text.options import TextOptions
-from tdstream.text.split_names import choose_split, find_splits
+from tdstream.text.split_names import check_split, choose_split, find_splits
 
-OTHER_SPLIT = "another split"
+logger = logging.getLogger(__name__)
+
+OTHER_SPLIT = "of another split"
 _EXAMPLES = 3  # names of left-out files in a description
 
 
@@ -56,6 +66,11 @@ class FileList:
     root: str | None = None
     """The directory that was searched; None where files or patterns were named."""
 
+    def log(self, asked: str) -> None:
+        """Log the description, once in a process; as a warning if anything is left out that may be missed."""
+        expected = all(left.reason in (HIDDEN, DESCRIPTION) for left in self.left_out)
+        _log_once(logging.INFO if expected else logging.WARNING, f"{asked}: {self.describe()}")
+
     def count_endings(self) -> dict[str, int]:
         """Return the number of files with each ending, the most frequent first."""
         counts = Counter(find_ending(os.path.basename(file)).removeprefix(".") for file in self.files)
@@ -69,9 +84,21 @@ class FileList:
         """Return one line: "1,204 files (1,198 jsonl.gz, 6 left out: 6 temporary (a.bak, b.bak, ...))"."""
         parts = [f"{count:,} {ending}" for ending, count in self.count_endings().items()]
         if self.left_out:
-            parts.append(f"{len(self.left_out):,} left out: {_describe_left_out(self.left_out, self.root)}")
+            parts.append(
+                f"{len(self.left_out):,} left out: {_describe_left_out(self.left_out, self._find_top())}"
+            )
         total = len(self.files) + len(self.left_out)
         return f"{total:,} {'file' if total == 1 else 'files'} ({', '.join(parts)})"
+
+    def _find_top(self) -> str:
+        """Return the directory that all paths have in common."""
+        paths = chain(self.files, (left.path.rstrip(os.sep) for left in self.left_out))
+        return self.root or os.path.commonpath([os.path.dirname(path) for path in paths])
+
+
+@functools.cache
+def _log_once(level: int, message: str) -> None:
+    logger.log(level, message)
 
 
 def _by_reason(left_out: Iterable[LeftOut]) -> dict[str, list[str]]:
@@ -106,8 +133,8 @@ def show_path(path: str) -> str:
 def find_files(options: TextOptions) -> FileList | None:
     """Return the local files that the options mean.
 
-    None if they are not ours to find: a dataset on the hub, one that ``save_to_disk`` wrote, a directory
-    whose card chooses its files or that is read in a configuration (`data_name`), or `data_files` with URLs.
+    None if `datasets` has to find them: a dataset on the hub, one that ``save_to_disk`` wrote, a directory
+    whose card says how to read its files, or `data_files` with URLs.
 
     Raises:
         ConfigError: If two options do not go together.
@@ -121,11 +148,26 @@ def find_files(options: TextOptions) -> FileList | None:
         return _find_named(options, find_matching(os.path.expanduser(name)), name) if is_local else None
     if not os.path.isdir(path):
         return _find_named(options, _name(path), name)
-    if was_saved(path) or options.data_name:
+    if was_saved(path):
         return None
-    if options.data_files:
-        return _find_data_files(options, os.path.realpath(path), "")
-    return None if is_described(path) else _find_in_directory(os.path.realpath(path), options)
+    root = os.path.realpath(path)
+    return _find_data_files(options, root, "") if options.data_files else _find_described(root, options)
+
+
+def check_apart(options: TextOptions, place: str | os.PathLike[str]) -> None:
+    """Raise OutputError if a directory to write lies in one that is read, and would be read next time."""
+    if options.given is not None:
+        return
+    base = find_path(options.dataset) if options.dataset not in CHOICES or not options.data_files else None
+    names = [os.path.join(base or "", os.path.expanduser(name)) for name in options.data_files]
+    written = os.path.realpath(place)
+    for name in names or [base or ""]:
+        is_read = os.path.isdir(name) and not (was_saved(name) or has_card(name))
+        if is_read and os.path.commonpath([os.path.realpath(name), written]) == os.path.realpath(name):
+            raise OutputError(
+                f"{place} lies in {name}, which is read with all that is in it. Choose another place, or "
+                f"name the files to read by a pattern."
+            )
 
 
 def find_path(name: str) -> str | None:
@@ -140,13 +182,28 @@ def was_saved(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in names)
 
 
-def is_described(path: str) -> bool:
-    """Return whether a card says which files of a directory are its data."""
-    try:
-        with open(os.path.join(path, "README.md"), encoding="utf-8", errors="replace") as card:
-            return "data_files:" in card.read()
-    except OSError:
-        return False
+def _find_described(root: str, options: TextOptions) -> FileList | None:
+    """Return the files of a directory, as its card says if it has one."""
+    config = choose_config(read_configs(root), options.data_name, options.dataset)
+    place = os.path.join(root, config.data_dir)
+    if config.settings or any(is_url(name) for names in config.patterns.values() for name in names):
+        return None
+    if not config.patterns:
+        return _find_in_directory(place, options)
+    check_split(config.patterns, options.split, options.dataset)
+    chosen: dict[Identity, FoundFile] = {}
+    left_out: list[LeftOut] = []
+    for name in config.patterns[options.split]:
+        search = _find_data_file(name, place)
+        for file in _choose_data(search):
+            if chosen.setdefault(file.identity, file) is not file:
+                left_out.append(LeftOut(file.path, ALREADY_READ))
+        left_out += search.left_out
+    if not chosen:
+        patterns = ", ".join(config.patterns[options.split])
+        raise SourceError(f"No file of {options.dataset} matches what its card names: {patterns}.")
+    found = list(chosen.values())
+    return _make_list(found, check_one_format([file.path for file in found], options.dataset), left_out, root)
 
 
 def _find_in_directory(root: str, options: TextOptions) -> FileList:

@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -85,7 +84,7 @@ def hub_is_unreachable(timeout_s: float = 5.0) -> bool:
 def looks_like_a_path(name: str) -> bool:
     """Return whether a name can only be a path: names on the hub are ``name`` or ``owner/name``."""
     return (
-        name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1 or Path(name).exists()
+        name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1 or os.path.exists(name)
     )
 
 

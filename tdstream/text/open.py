@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,8 +17,6 @@ from tdstream.text.options import TextOptions
 from tdstream.text.provenance import describe_object
 from tdstream.text.records import IterableRecords, Segments, SequenceRecords
 from tdstream.text.source import SourceType, find_source_type
-
-logger = logging.getLogger(__name__)
 
 _PEEKED = 16
 """First records that stand for a source whose records cannot all be compared."""
@@ -52,7 +49,7 @@ def _open_location(options: TextOptions, task: Task) -> tuple[Segments, Facts]:
     """Open what the options name; `datasets`, which takes a second to import, only where it is needed."""
     files = find_files(options)
     if files is not None:
-        logger.info("%s: %s", options.dataset, files.describe())
+        files.log(options.dataset)
         segments, facts = open_local(files, options, task)
         if facts.total is None and files.root is not None and _has_card(files.root):
             from tdstream.text.open_datasets import read_stated_total  # noqa: PLC0415

@@ -11,10 +11,11 @@ The first of these rules that finds a file decides:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tdstream.core.errors import SourceError
+from tdstream.text.file_formats import find_ending
 
 _WORDS = {
     "train": ("train", "training"),
@@ -34,7 +35,7 @@ def find_splits(files: Sequence[str], root: str) -> dict[str, list[str]]:
             for split in find(path):
                 splits.setdefault(split, []).append(file)
         if splits:
-            return splits
+            return dict(sorted(splits.items(), key=lambda item: (item[0] not in _WORDS, item[0])))
     return {"train": list(files)}
 
 
@@ -70,12 +71,17 @@ def choose_split(splits: dict[str, list[str]], split: str, files: Sequence[str],
         raise SourceError(
             f"{len(others):,} files of {asked} belong to none of its splits, such as {others[0]}: "
             f"a file or directory that is named like a split ({', '.join(splits)}) leaves out the others. "
-            f"Name what to read by a pattern, such as '{asked}/**/*.jsonl'."
+            f"Name what to read by a pattern, such as '{asked}/**/*{find_ending(others[0])}'."
         )
-    if split not in splits:
-        raise SourceError(
-            f"{asked} has no split {split!r}; the names of its files tell: {', '.join(splits)}.",
-            "Pass {chosen}, or name the files.",
-            chosen=f"split {next(iter(splits))}",
-        )
+    check_split(splits, split, asked)
     return splits[split]
+
+
+def check_split(splits: Iterable[str], split: str, asked: str) -> None:
+    """Raise SourceError if a dataset has no split of this name."""
+    names = list(splits)
+    if split not in names:
+        raise SourceError(
+            f"{asked} has no split {split!r}; it has: {', '.join(names)}.",
+            f'Pass {{split:"{names[0]}"}}, or name the files.',
+        )

@@ -633,7 +633,7 @@ class TestRefusals:
         """A configuration that a local dataset does not have is refused when it was asked for."""
         (tmp_path / "data").mkdir()
         write_jsonl(tmp_path / "data" / "a.jsonl", [{"text": "a"}])
-        with pytest.raises(SourceError, match=r"'sample-10BT' not found"):
+        with pytest.raises(SourceError, match=r"no configuration 'sample-10BT'; it has no card"):
             prepare(tmp_path / "data", data_name="sample-10BT")
         prepare(tmp_path / "data")
 
