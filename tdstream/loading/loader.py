@@ -280,6 +280,13 @@ class Loader(LoaderBase):
         cursor.finish()
         return None
 
+    def _mark(self) -> tuple[dict[str, Any], bool]:
+        return self._cursor.save(), self._has_skipped
+
+    def _go_back(self, mark: tuple[dict[str, Any], bool]) -> None:
+        cursor, self._has_skipped = mark
+        self._cursor.go_back(cursor)
+
     def _fail_pass(self) -> None:
         self._cursor.fail()
         self._transfer.end()

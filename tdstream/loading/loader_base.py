@@ -95,7 +95,15 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         raise NotImplementedError
 
     def _take(self) -> Batch | None:
-        """Return the next batch of the pass; None at its end."""
+        """Return the next batch of the pass, and count it; None at its end."""
+        raise NotImplementedError
+
+    def _mark(self) -> Any:
+        """Return the place before the next batch, for `_go_back`."""
+        raise NotImplementedError
+
+    def _go_back(self, mark: Any) -> None:
+        """Return to a place: the batch after it did not reach the trainer. The pass is failed then."""
         raise NotImplementedError
 
     def _fail_pass(self) -> None:
@@ -138,25 +146,31 @@ class LoaderIterator(Iterator[Batch]):
             )
         if self._over:
             raise StopIteration
-        try:
-            if not self._begun:
-                self._loader._begin_pass()
+        loader = self._loader
+        if not self._begun:
+            try:
+                loader._begin_pass()
                 self._begun = True
-            batch = self._loader._take()
-        except (ConnectionError, EOFError) as error:  # what a killed worker leaves of its pipe
-            self._fail()
-            raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
-        except BaseException:
-            self._fail()
+            except BaseException as error:
+                self._fail(error)
+                raise
+        mark = loader._mark()
+        try:
+            batch = loader._take()
+            if batch is not None:
+                return batch  # nothing after this can be interrupted and lose a batch that was counted
+        except BaseException as error:
+            loader._go_back(mark)
+            self._fail(error)
             raise
-        if batch is None:
-            self._over = True
-            raise StopIteration
-        return batch
+        self._over = True
+        raise StopIteration
 
-    def _fail(self) -> None:
-        self._loader._retire_iterator()  # continuing would skip what failed
+    def _fail(self, error: BaseException) -> None:
+        self._loader._newest_iterator += 1  # continuing would skip what failed
         self._loader._fail_pass()
+        if isinstance(error, (ConnectionError, EOFError)):  # what a killed worker leaves of its pipe
+            raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
 
     def __del__(self) -> None:
         """Note that a loop was left early: its iterator goes with it."""

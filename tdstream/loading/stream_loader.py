@@ -22,6 +22,10 @@ from tdstream.streams.total_hint import TotalHint
 
 _PART = "stream"
 
+Stands = Literal["before", "in", "behind"]
+_Mark = tuple[dict[str, Any], Stands, int, int, int]
+"""StatefulDataLoader's state, and where in which epoch the run stands, after so many batches and steps."""
+
 
 class StreamLoader(LoaderBase):
     """A loader over text that is tokenized on the fly. Made by `loader`.
@@ -56,7 +60,7 @@ class StreamLoader(LoaderBase):
         pipeline.loader_syncs = True
         self._generation = pipeline.generation
         self._epoch = self.batches_done = self.step = 0
-        self._stands: Literal["before", "in", "behind"] = "before"  # where in the epoch the run stands
+        self._stands: Stands = "before"  # where in the epoch the run stands
         self._resumed: dict[str, Any] | None = None  # StatefulDataLoader's state that the next pass resumes
         self._chosen: int | None = None
         self._may_continue = False  # with the next epoch, if the one that was resumed has nothing left
@@ -178,11 +182,13 @@ class StreamLoader(LoaderBase):
             self._begin_epoch(self._epoch + 1 if self._stands == "behind" else self._epoch)
 
     def _begin_epoch(self, epoch: int) -> None:
+        # Until the pass is open the run stands before the epoch: what cannot be opened is tried again.
+        self._stands, self._epoch, self.batches_done = "before", epoch, 0
+        self._resumed = self._chosen = None
         self._pipeline.set_epoch(epoch)
         if not self.persistent_workers:
             self._drop_workers()
         self._open(self._open_workers(), may_continue=False)
-        self._epoch, self.batches_done = epoch, 0
 
     def _resume(self, state: dict[str, Any], *, asked_for: bool) -> None:
         self._drop_workers()
@@ -193,19 +199,26 @@ class StreamLoader(LoaderBase):
         self._open(batches, may_continue=not asked_for)
 
     def _open(self, batches: Iterator[Any], *, may_continue: bool) -> None:
-        """Note that a pass is open; not earlier, so that one that cannot be opened is tried again."""
-        self._batches, self._may_continue, self._stands = batches, may_continue, "in"
-        self._resumed, self._chosen = None, None
-        self._generation = self._pipeline.generation
+        """Note that a pass is open."""
+        self._generation, self._may_continue = self._pipeline.generation, may_continue
+        self._batches, self._stands, self._resumed, self._chosen = batches, "in", None, None
+
+    def _mark(self) -> _Mark:
+        # StatefulDataLoader's state after a batch that it was interrupted in is anything.
+        has_iterator = self._iterator is not None
+        state = super().state_dict() if has_iterator else {}
+        stands: Stands = "in" if has_iterator else "behind"
+        return state, stands, self._epoch, self.batches_done, self.step
+
+    def _go_back(self, mark: _Mark) -> None:
+        self._resumed, self._stands, self._epoch, self.batches_done, self.step = mark
+
+    def _fail_pass(self) -> None:
+        self._drop_workers()
 
     def _take(self) -> Batch | None:
         """Return the next batch; None at the epoch's end, which all ranks reach together."""
-        try:
-            batch: Batch | None = next(self._batches, None)
-        except BaseException:
-            self._resumed = super().state_dict()
-            self._drop_workers()
-            raise
+        batch: Batch | None = next(self._batches, None)
         if self._pipeline.sync.all_have(batch is not None) and batch is not None:
             self._may_continue = False
             self.batches_done, self.step = self.batches_done + 1, self.step + 1

@@ -102,19 +102,19 @@ class Splitter:
         """
         if self.exhausted:
             raise StopIteration
-        if self._step not in self._planned:
+        if self.step not in self._planned:
             self._plan_next()
-        rows: SourceRows | SourcedRows = self._plan.read(self._step - self._planned.start)
+        rows: SourceRows | SourcedRows = self._plan.read(self.step - self._planned.start)
         return FilledRows(rows, self._fillers) if self._fillers else rows
 
     def advance(self) -> None:
         """Count the item as handed out; call this once nothing can fail any more."""
-        self._step += 1
+        self.step += 1
 
     @property
     def exhausted(self) -> bool:
         """Whether this stream has handed out all its items."""
-        done: bool = self._step >= self._num_items
+        done: bool = self.step >= self._num_items
         return done
 
     @property
@@ -132,7 +132,7 @@ class Splitter:
             "skip": self.skip,
             "epoch": self.epoch,
             "start": self._start,
-            "step": self._step,
+            "step": self.step,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class Splitter:
                 f"the state has no valid position: {place}; expected three integers of at least 0."
             )
         self._place(state["epoch"], state["start"], self._partition.worker)
-        self._step = state["step"]
+        self.step = state["step"]
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each field of the geometry that differs."""
@@ -163,7 +163,9 @@ class Splitter:
         return differences(self.name, was, now)
 
     def _place(self, epoch: int, start: int, worker: Worker) -> None:
-        self.epoch, self._start, self._step = epoch, start, 0
+        self.epoch, self._start = epoch, start
+        self.step = 0
+        """Items handed out in this pass."""
         self._partition: BatchPartition | SamplePartition = self._make_partition(epoch, start, worker)
         self._num_items = self._partition.num_items
         self._planned = range(0)  # the items of the plan
@@ -188,7 +190,7 @@ class Splitter:
 
     def _plan_next(self) -> None:
         """Plan the reads of the next items."""
-        item, partition = self._step, self._partition
+        item, partition = self.step, self._partition
         count = min(max(_PLANNED_SAMPLES // (self.batch_size or 1), 1), self._num_items - item)
         short = partition.short_item if isinstance(partition, BatchPartition) else None
         if isinstance(partition, BatchPartition) and item == short:

@@ -158,10 +158,15 @@ class PipelineIterator(EpochPass):
     def __next__(self) -> dict[str, Tensor]:
         """Return the next batch or sample of this stream; after an error, the same one is tried again."""
         self._end_if_exhausted()  # an epoch without any item
-        item = self._pipeline.collate(self._splitter.read(), travels=self._travels)
-        self._splitter.advance()
-        self._end_if_exhausted()
-        return item
+        splitter = self._splitter
+        item, step = self._pipeline.collate(splitter.read(), travels=self._travels), splitter.step
+        try:
+            splitter.advance()
+            self._end_if_exhausted()
+            return item
+        except BaseException:  # an interrupt: the item did not reach the caller
+            splitter.step, self._ended = step, False
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this stream: {"tdstream": version, "nodes": {name: identity and cursor}}."""

@@ -14,8 +14,9 @@ samples of any past or future step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from tdstream.schedule.partition import EpochLengths, SameLength, advance, global_batches
 
@@ -108,10 +109,18 @@ class RunCursor:
         """Choose the epoch of the next pass; a pass that resumes in that epoch keeps its place."""
         self._chosen = epoch
 
+    def save(self) -> dict[str, Any]:
+        """Return all that changes, for `go_back`."""
+        return self.__dict__.copy()
+
+    def go_back(self, saved: dict[str, Any]) -> None:
+        """Undo what happened since `save`."""
+        self.__dict__.update(saved)
+
     def fail(self) -> None:
-        """End the running pass; the next one resumes at this place."""
+        """End the running pass, if there is one; the next one resumes at this place."""
+        self.resumes |= self._running
         self.finish()
-        self.resumes = True
 
     def finish(self) -> None:
         """End the running pass."""
@@ -119,11 +128,12 @@ class RunCursor:
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass and return its place; it is empty if `skip` skipped the rest of the chosen epoch."""
-        self._empty = self._chosen is not None and self._was_skipped(self._chosen)
-        place = self._next_place()
-        if not self._empty:
-            self._begin_at(place)
-        self._chosen, self._running = None, True
+        with self._all_or_nothing():
+            self._empty = self._chosen is not None and self._was_skipped(self._chosen)
+            place = self._next_place()
+            if not self._empty:
+                self._begin_at(place)
+            self._chosen, self._running = None, True
         return place
 
     def reopen(self) -> tuple[int, int]:
@@ -139,8 +149,11 @@ class RunCursor:
 
     def skip(self, count: int) -> None:
         """Skip the next global batches, into later epochs if there are many."""
-        if count == 0:
-            return
+        if count:
+            with self._all_or_nothing():
+                self._skip(count)
+
+    def _skip(self, count: int) -> None:
         start, since = self._skip_from()
         beyond = count - self.left_at(start, self.global_batch)
         if self._chosen is not None and self._running and not self.complete and beyond >= 0:
@@ -167,6 +180,16 @@ class RunCursor:
         self.step, self.batches_done, self.spans = step, batches_done, list(spans)
         self._place, self._served_by = place, self.spans[-1].global_batch
         self.resumes, self._skipped_from, self._chosen = True, None, None
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo what was begun if it is interrupted."""
+        saved = self.save()
+        try:
+            yield
+        except BaseException:
+            self.go_back(saved)
+            raise
 
     def history(self) -> list[list[int]]:
         """Return the newest spans as lists, for a state."""

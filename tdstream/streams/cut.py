@@ -132,11 +132,12 @@ class StreamCutter:
         """Keep the beginning of the next sample, which now waits in its block."""
         start = min(self._start, end)
         self._rest, self._rest_from = tokens[start - self._rest_from :].copy(), start
+        begun = self._find_block(start) if len(self._rest) else None
+        if begun is not None:
+            begun.waiting += 1  # first, so that its block is never without it
         if self._open is not None:
             self._open.waiting -= 1
-        self._open = self._find_block(start) if len(self._rest) else None
-        if self._open is not None:
-            self._open.waiting += 1
+        self._open = begun
         self._blocks = [] if self._open is None else self._blocks[self._blocks.index(self._open) :]
 
     def _find_block(self, token: int) -> RecordBlock:

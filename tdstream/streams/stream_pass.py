@@ -38,6 +38,10 @@ class StreamNodes:
         return iter((self.source, self.tokenize, self.cut, self.shuffle))
 
 
+Mark = tuple[Due, int, list[tuple[Due, Sample]], list[tuple[Due, Sample]]]
+"""A place between two batches of a pass that is running."""
+
+
 class StreamPass:
     """One of `num_streams` streams in an epoch, from its beginning or from the cursor of a saved pass."""
 
@@ -63,6 +67,7 @@ class StreamPass:
         self._next = RecordBlock(place, at["tokens"], at["samples"], at["left_out"])
         self._blocks: deque[RecordBlock] = deque()
         self._pending: list[tuple[Due, Sample]] = []
+        self._handed_out: list[tuple[Due, Sample]] = []  # with the last batch
         self._begin, self._all_read = place, False
         self._cutter = nodes.cut.begin(self._next)
         self._buffer = nodes.shuffle.begin(self.epoch, stream, self._due)
@@ -76,6 +81,7 @@ class StreamPass:
         Raises:
             StopIteration: If there are not enough left, again at every call.
         """
+        self._settle()
         while len(self._pending) < self._batch_size and not self.ended:
             found = self._buffer.next(self._next.place.records)
             if found is not None:
@@ -90,14 +96,25 @@ class StreamPass:
 
     def advance(self) -> None:
         """Count the batch as handed out."""
-        for _, sample in self._pending:
-            sample.block.waiting -= 1
-        self._due = self._pending[-1][0]
-        self._served += len(self._pending)
-        self._pending = []
+        due, served = self._pending[-1][0], self._served + len(self._pending)
+        self._due, self._served, self._pending, self._handed_out = due, served, [], self._pending
+
+    def mark(self) -> Mark:
+        """Return the place before the batch that was read, for `go_back`."""
+        return self._due, self._served, self._pending, self._handed_out
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo `advance`, if nothing else was called since."""
+        self._due, self._served, self._pending, self._handed_out = mark
+
+    def _settle(self) -> None:
+        """Note which samples do not wait any more."""
+        while self._handed_out:
+            self._handed_out.pop()[1].block.waiting -= 1
 
     def cursor(self) -> dict[str, Any]:
         """Return where this pass is: JSON types, built fresh."""
+        self._settle()
         while self._blocks and not self._blocks[0].waiting:
             self._blocks.popleft()
         block = self._blocks[0] if self._blocks else self._next

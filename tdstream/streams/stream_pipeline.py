@@ -257,9 +257,13 @@ class StreamIterator(EpochPass):
                 self._pipeline.note_whole_pass(served // self._pipeline.batch_size, alone=alone)
             raise StopIteration
         rows = stack_samples(samples, marked=self._pipeline.nodes.cut.is_marked)
-        item = self._pipeline.collate(rows, travels=self._travels)
-        self._pass.advance()
-        return item
+        item, mark = self._pipeline.collate(rows, travels=self._travels), self._pass.mark()
+        try:
+            self._pass.advance()
+            return item
+        except BaseException:  # an interrupt: the batch did not reach the caller
+            self._pass.go_back(mark)
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this stream: its nodes' identities, and under "stream" its place."""
