@@ -16,6 +16,7 @@ from tdstream.text.network import in_one_line
 from tdstream.text.readers.file_table import FileColumns, FileTable
 
 _FILE_MAGIC = b"ARROW1"
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class ArrowReader:
@@ -74,13 +75,26 @@ def _open_arrow(path: str) -> Iterator[Any]:
     try:
         with pa.memory_map(path) as source:
             is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            if not is_file:
+                _check_end(source)
             source.seek(0)
             with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
                 yield reader
-    except pa.ArrowException as error:
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(
             f"{path} is no Arrow file, or was cut ({in_one_line(error)}). Make it again."
         ) from error
+
+
+def _check_end(source: Any) -> None:
+    """Raise ArrowInvalid for a stream that was cut between two batches, which reading does not notice."""
+    source.seek(0)
+    begins = source.read(4)
+    source.seek(max(source.size() - len(_END_OF_STREAM), 0))
+    if begins == _END_OF_STREAM[:4] and source.read() != _END_OF_STREAM:  # else of a format before 0.15
+        raise pa.ArrowInvalid("the end of the stream is missing")
 
 
 def _locate(path: str, first_row: int, row: int) -> str:
