@@ -19,7 +19,7 @@ num_documents, chunk_checksums (shard -> "sha256:..." of its bytes). With a docu
 doc_index_checksums (shard -> "sha256:..." of its index). With held-out documents: holdout ({"version": 1,
 "part": "train" or "val", and the options}). With appended documents: appended (a list of {first_chunk,
 documents, source}). From a preparation: made_from (option or input that decides the documents -> a short hash
-of it, without appended documents).
+of it, without appended documents), input_files (a record of each file that was read, for appended ones too).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ VAL_DIR = "val"
 FORMAT_VERSION = 1
 DOC_INDEX: dict[str, Any] = {"version": 1, "suffix": ".ends", "dtype": "int64"}
 """The entry of a corpus with a document index. Other versions count as none."""
+UNKNOWN_FILES = "?"
+"""Stands among the records of input files for those that an earlier version read without a record."""
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 """The storage types, by their names in meta.json."""
 
@@ -98,6 +100,8 @@ class CorpusMeta:
     """For each append: first_chunk, documents, and a hash of their source."""
     made_from: dict[str, str] = field(default_factory=dict)
     """Option or input that decides the documents, appended ones excepted -> a hash; empty if unknown."""
+    input_files: list[str] = field(default_factory=list)
+    """A record of each input file, appended ones included; empty if unknown, or if there was none."""
 
     @property
     def total_tokens(self) -> int:
@@ -109,7 +113,7 @@ class CorpusMeta:
         content = {name: getattr(self, name) for name in _KEYS}
         content["chunks"] = [chunk._asdict() for chunk in self.chunks]
         index = {name: getattr(self, name) for name in _INDEX_KEYS if self.doc_index}
-        later = {name: getattr(self, name) for name in ("holdout", "appended", "made_from")}
+        later = {name: getattr(self, name) for name in ("holdout", "appended", "made_from", "input_files")}
         return {**content, **index, **{name: value for name, value in later.items() if value}}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from tdstream.core.errors import ConfigError, SourceError, TdstreamError
 from tdstream.corpus.meta import CorpusMeta
+from tdstream.preparation.append_files import skip_known_files
 from tdstream.preparation.holdout import HeldOut, choose_held_out
 from tdstream.preparation.identity import (
     APPEND_KEY,
@@ -20,9 +21,9 @@ from tdstream.preparation.identity import (
     make_identity,
     match_index,
     plan_corpus,
-    short_hash,
     summarize_identity,
 )
+from tdstream.preparation.input_files import record_files, short_hash
 from tdstream.preparation.ledger import Ledger, TokenBlock
 from tdstream.preparation.options import OutputOptions, PrepareOptions
 from tdstream.preparation.result import Counts, Observer, PrepareResult
@@ -75,19 +76,36 @@ class Preparation:
         if complete is not None:
             return complete
         try:
-            with choose_in_background(tokenizer, options.text.encoder) as chosen:
+            with choose_in_background(tokenizer, options.text.encoder) as chosen, ExitStack() as stack:
                 # Importing datasets takes a second, in which the encoder is loaded.
                 from tdstream.text.open import open_text  # noqa: PLC0415
 
-                with open_text(options.text, options.tasks.share) as source:
-                    identity = make_identity(options, plan, source.facts)
-                    before = find_appended(options, base, identity)
-                    return before or self._prepare(plan, identity, chosen, source)
+                source = stack.enter_context(open_text(options.text, options.tasks.share))
+                identity = make_identity(options, plan, source.facts)
+                before = None if base is None else self._skip_known(base, identity, source.facts.files)
+                if before is not None:
+                    return before
+                if self._options.text.skipped_files:
+                    source = stack.enter_context(open_text(self._options.text))
+                    identity = make_identity(self._options, plan, source.facts)
+                return self._prepare(plan, identity, chosen, source)
         except TdstreamError as error:
             kept = describe_kept(options.output, options.tasks.task)
             if kept:
                 error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
             raise
+
+    def _skip_known(
+        self, base: CorpusMeta, identity: dict[str, Any], files: list[str]
+    ) -> PrepareResult | None:
+        """Leave out what is in the corpus that is appended to; return the result if all of it is."""
+        before = find_appended(self._options, base, identity)
+        if before is None and files:
+            found = skip_known_files(self._options, base, identity, files)
+            if isinstance(found, PrepareResult):
+                return found
+            self._options = found
+        return before
 
     def _prepare(
         self, plan: CorpusMeta, identity: dict[str, Any], chosen: Chosen, source: TextBatches
@@ -98,7 +116,13 @@ class Preparation:
         is_begun = output.resume and read_unfinished(output.output_path, task) is not None
         batches = source.batches() if is_begun or task is not None else _check_first_batch(source)
         encoder = chosen()
-        plan = replace(plan, encoder=encoder.name, made_from=summarize_identity(identity))
+        files = source.facts.files if not task else []  # one task's records are those of all
+        plan = replace(
+            plan,
+            encoder=encoder.name,
+            made_from=summarize_identity(identity),
+            input_files=record_files(files, identity),
+        )
         with self._writer(plan, identity) as writer:
             ledger = Ledger.of(writer.entries, source.begin)
             held_out = HeldOut(holdout, writer)

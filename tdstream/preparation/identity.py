@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tdstream.core.errors import ConfigError, OutputError, SourceError
 from tdstream.corpus.document_index import has_doc_index
 from tdstream.corpus.meta import DOC_INDEX, FORMAT_VERSION, HOLDOUT_VERSION, META_FILE, CorpusMeta, read_meta
+from tdstream.preparation.input_files import SortedFiles, digest_files, short_hash, sort_files
 from tdstream.preparation.options import HoldoutOptions, PrepareOptions
 from tdstream.preparation.result import Counts, PrepareResult
 from tdstream.preparation.staleness import describe_corpus_doubt
@@ -76,7 +73,7 @@ def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> di
         "max_samples": text.max_samples,
         "num_tasks": tasks.num_tasks,
         "task": tasks.task,
-        "files": _digest(facts.files),
+        "files": digest_files(facts.files),
         **({"given": facts.identity} if facts.identity else {}),
         # absent in older journals
         **({PROVENANCE_KEY: facts.provenance.identity} if facts.provenance.identity else {}),
@@ -101,12 +98,6 @@ def find_differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     same_files = "files" in before and before["files"] == now.get("files")
     return [name for name in names if not (same_files and name == "dataset")]
-
-
-def short_hash(value: Any) -> str:
-    """Return a hash of JSON types as 16 hexadecimal digits."""
-    content = json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def match_index(options: PrepareOptions, base: CorpusMeta | None) -> PrepareOptions:
@@ -155,7 +146,7 @@ def find_appended(
         return None
     if not options.output.resume:
         raise ConfigError(f"{how}, and would be in it twice.", "With {resume} nothing is done.")
-    return _make_complete_result(options, base)
+    return make_complete_result(options, base)
 
 
 def _describe_written(output: Path, base: CorpusMeta, identity: dict[str, Any]) -> str:
@@ -192,10 +183,11 @@ def find_complete(options: PrepareOptions, plan: CorpusMeta) -> PrepareResult | 
             "Pass {overwrite} to replace it, or choose another place.",
         )
     _check_documents(options, plan, meta)
-    return _make_complete_result(options, meta)
+    return make_complete_result(options, meta)
 
 
-def _make_complete_result(options: PrepareOptions, meta: CorpusMeta) -> PrepareResult:
+def make_complete_result(options: PrepareOptions, meta: CorpusMeta) -> PrepareResult:
+    """Return the result of a run that has nothing to do."""
     output, val = options.output, None
     if meta.holdout and not output.append:
         held_out = read_val(output.output_path)
@@ -228,29 +220,34 @@ def _check_documents(options: PrepareOptions, plan: CorpusMeta, meta: CorpusMeta
         logger.warning(describe_corpus_doubt(f"The corpus {output}", meta, doubt))
     now = summarize_identity(make_identity(options, plan, facts))
     names = [name for name in find_differences(meta.made_from, now) if name not in unknown]
-    if names:
-        raise OutputError(
-            f"{output} holds a complete corpus that was made from another source or with other options: "
-            f"{', '.join(names)} changed.",
-            "Pass {append} to write these documents after those, {overwrite} to replace them, or choose "
-            "another place.",
-        )
+    if not names:
+        return
+    identity = make_identity(options, plan, facts)
+    found = sort_files(facts.files, identity, meta) if facts.files else SortedFiles()
+    if set(names) <= {"dataset", "files"} and found.are_all:
+        return  # the others were appended
+    raise OutputError(
+        f"{output} holds a complete corpus that was made from another source or with other options: "
+        f"{', '.join(names)} changed.{_describe_files(found)}",
+        _advise_on_files(options, found),
+    )
 
 
-def _digest(files: Iterable[str]) -> dict[str, Any]:
-    """Return the number of files, their bytes, and a hash of their names, sizes and modification times."""
-    known = [_stat(file) for file in files]
-    content = json.dumps(known).encode("utf-8", "surrogateescape")
-    return {
-        "count": len(known),
-        "bytes": sum(size for _, size, _ in known),
-        "sha256": hashlib.sha256(content).hexdigest()[:16],
-    }
+def _describe_files(found: SortedFiles) -> str:
+    changed = [*(file for file, _ in found.grown), *found.changed]
+    if changed:
+        return f" {changed[0]} has changed since its documents were written."
+    return f" {found.describe()}." if found.known and found.new else ""
 
 
-def _stat(file: str) -> tuple[str, int, int]:
-    try:
-        facts = Path(file).stat()
-    except OSError:  # on the hub; the URL contains the revision
-        return file, 0, 0
-    return os.path.normpath(file), facts.st_size, facts.st_mtime_ns
+def _advise_on_files(options: PrepareOptions, found: SortedFiles) -> str:
+    """Return what to do about a complete corpus of other documents; no document may be written twice."""
+    others = "{overwrite} to replace them, or choose another place."
+    is_old = found.grown or found.changed or (found.known and not found.new)
+    if options.tasks.task is not None or options.holdout.asked or is_old:
+        return f"Pass {others}"
+    if found.known and found.new:
+        return f"Pass {{append}} to write the documents of the new files after those, {others}"
+    if not found.is_certain:
+        return f"Pass {{append}}, and new files alone, to write their documents after those, {others}"
+    return f"Pass {{append}} to write these documents after those, {others}"

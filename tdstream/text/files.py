@@ -14,7 +14,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from tdstream.core.errors import ConfigError, OutputError, SourceError
@@ -79,6 +79,12 @@ class FileList:
     def count_left_out(self) -> dict[str, list[str]]:
         """Return the paths that are left out, by reason."""
         return _by_reason(self.left_out)
+
+    def without(self, skipped: frozenset[str]) -> FileList:
+        """Return the list without some files."""
+        files = tuple(file for file in self.files if file not in skipped)
+        num_bytes = sum(os.stat(file).st_size for file in files) if skipped else self.num_bytes
+        return replace(self, files=files, num_bytes=num_bytes)
 
     def describe(self) -> str:
         """Return one line: "1,204 files (1,198 jsonl.gz, 6 left out: 6 temporary (a.bak, b.bak, ...))"."""

@@ -49,6 +49,7 @@ def _open_location(options: TextOptions, task: Task) -> tuple[Segments, Facts]:
     """Open what the options name; `datasets`, which takes a second to import, only where it is needed."""
     files = find_files(options)
     if files is not None:
+        files = files.without(options.skipped_files)
         files.log(options.dataset)
         segments, facts = open_local(files, options, task)
         if facts.total is None and files.root is not None and _has_card(files.root):

@@ -46,6 +46,8 @@ class TextOptions:
     )
     given: Any = field(default=None, compare=False, repr=False)
     """The source itself, if the caller has it; `dataset` is then its name."""
+    skipped_files: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Local files that are not read, since the corpus that is appended to has them."""
     is_named: bool = field(default=False, compare=False, repr=False)
     """Whether the caller named the source, and so vouches that the same name means the same text."""
     given_tokenizer: Any = field(default=None, compare=False, repr=False)

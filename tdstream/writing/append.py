@@ -11,7 +11,7 @@ from typing import Any
 from tdstream.core.errors import OutputError
 from tdstream.corpus.document_index import file_names
 from tdstream.corpus.mapped_array import find_size_fault, list_sizes
-from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
+from tdstream.corpus.meta import DTYPES, META_FILE, UNKNOWN_FILES, CorpusMeta, read_meta
 from tdstream.writing.journal import JournalEntry, complete_meta, join_encoders
 from tdstream.writing.publish import CHUNK_PATTERN, check_staged
 
@@ -65,6 +65,12 @@ def base_identity(base: CorpusMeta) -> dict[str, Any]:
     }
 
 
+def _join_files(base: CorpusMeta, new: CorpusMeta) -> list[str]:
+    """Return the records of all input files, UNKNOWN_FILES first if the base lacks some."""
+    recorded = base.input_files or not (base.appended or not base.made_from or "files" in base.made_from)
+    return [*([] if recorded else [UNKNOWN_FILES]), *base.input_files, *new.input_files]
+
+
 def appended_meta(
     base: CorpusMeta, plan: CorpusMeta, entries: list[JournalEntry], num_documents: int, source: str
 ) -> CorpusMeta:
@@ -81,4 +87,5 @@ def appended_meta(
         encoder=join_encoders([base.encoder, new.encoder]) if base.encoder else "",
         created_at_unix=new.created_at_unix,
         appended=[*base.appended, part],
+        input_files=_join_files(base, new),
     )

@@ -83,7 +83,9 @@ class HeldOutWriter:
 
 def complete_val_meta(plan: CorpusMeta, entries: list[JournalEntry], num_documents: int) -> CorpusMeta:
     """Return the meta.json of the held-out documents; refuse if there are none."""
-    meta = complete_meta(replace(plan, holdout={**plan.holdout, "part": "val"}), entries, num_documents)
+    meta = complete_meta(
+        replace(plan, holdout={**plan.holdout, "part": "val"}, input_files=[]), entries, num_documents
+    )
     if not meta.chunks:
         raise CorpusError(
             f"No document was held out, and a corpus holds at least one ({meta.holdout}).",

@@ -521,6 +521,7 @@ def written(directory: Path) -> dict[str, Any]:
             meta = json.loads(path.read_text())
             assert isinstance(meta.pop("created_at_unix"), int)
             meta.get("made_from", {}).pop("files", None)
+            meta.pop("input_files", None)
             for part in meta.get("appended", []):
                 part.pop("source")
             found[name] = meta

@@ -121,7 +121,7 @@ class TestContent:
         kept = {**before["meta.json"], **{key: meta[key] for key in meta.keys() - before["meta.json"].keys()}}
         assert {key for key in kept if kept[key] != meta.get(key)} == {
             "chunks", "total_tokens", "num_documents", "chunk_checksums", "chunk_documents",
-            "doc_index_checksums",
+            "doc_index_checksums", "input_files",
         }  # fmt: skip
 
         before = files_of(tmp_path / "out")
