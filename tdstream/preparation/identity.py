@@ -30,7 +30,7 @@ _DOCUMENTS = (
     PROVENANCE_KEY,
 )  # fmt: skip
 """The parts that decide which documents there are; those that decide their tokens have keys in meta.json."""
-_LIKE_BASE = ("tokenizer_fingerprint", "vocab_size", "dtype", "eos_token_id", "tokens_per_chunk")
+_LIKE_BASE = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk")
 _LIKE_PLAN = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk", "holdout")
 
 
@@ -117,7 +117,8 @@ def match_index(options: PrepareOptions, base: CorpusMeta | None) -> PrepareOpti
 def check_like_base(output: Path, base: CorpusMeta, plan: CorpusMeta) -> None:
     """Refuse to append tokens unlike the base's; warn of fields that cannot be compared."""
     # Without a fingerprint, only the name identifies the tokenizer.
-    names = (*_LIKE_BASE, *([] if base.tokenizer_fingerprint else ["tokenizer_name_or_path"]))
+    more = () if base.tokenizer_fingerprint else ("vocab_size", "tokenizer_name_or_path")
+    names = (*_LIKE_BASE, *more)
     known = [name for name in names if getattr(base, name) not in (None, "", 0) or name == "eos_token_id"]
     unknown = [name for name in names if name not in known or getattr(base, name) is None]
     if unknown:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import TokenizerError
 from tdstream.core.state import IdentityState
 from tdstream.corpus.meta import DTYPES
 from tdstream.corpus.shard_reader import Tokens
@@ -44,10 +45,11 @@ class Tokenize(IdentityState):
         fingerprint: str,
         encoder: str = "auto",
         strips: bool = False,
+        vocab_size: int | None = None,
     ) -> None:
         self._tokenizer, self.dtype, self._fingerprint = tokenizer, dtype, fingerprint
         self._asked, self._strips = encoder, strips
-        self.eos_token_id, self.vocab_size = int(tokenizer.eos_token_id), len(tokenizer)
+        self.eos_token_id, self.vocab_size = int(tokenizer.eos_token_id), vocab_size or len(tokenizer)
         self.tokenizer_name_or_path = str(tokenizer.name_or_path or "")
         self._encoder: Any = None
 
@@ -70,6 +72,12 @@ class Tokenize(IdentityState):
         if self._encoder is None:
             self._encoder = self._choose_encoder()
         encoded = self._encoder.encode([text.strip() for text in texts] if self._strips else texts)
+        highest = int(encoded.ids.max(initial=0))
+        if highest > np.iinfo(self.dtype).max:
+            raise TokenizerError(
+                f"The tokenizer gave the id {highest:,}, which is not in its own vocabulary of "
+                f"{self.vocab_size:,}. Use one that agrees with itself."
+            )
         tokens: Tokens = np.insert(encoded.ids, encoded.offsets[1:], self.eos_token_id).astype(self.dtype)
         return TokenizedDocuments(tokens, encoded.offsets[1:] + np.arange(1, len(encoded.offsets)))
 
@@ -105,4 +113,5 @@ def make_tokenize(options: TextOptions) -> Tokenize:
         fingerprint=known["tokenizer_fingerprint"],
         encoder=options.encoder,
         strips=options.strip,
+        vocab_size=known["vocab_size"],
     )

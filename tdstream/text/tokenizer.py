@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,46 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tdstream.core.errors import TokenizerError
-from tdstream.corpus.meta import DTYPES, storage_dtype
+from tdstream.corpus.meta import storage_dtype
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import TextOptions
+from tdstream.text.tokenizer_checks import check_eos, find_added_tokens, find_sampling, switch_off_sampling
+
+logger = logging.getLogger(__name__)
+
+_HIGHEST_ID = 2**32 - 1
 
 
 def get_tokenizer(options: TextOptions) -> Any:
     """Return a tokenizer of the caller's own: the named one, or a copy of the given one.
 
-    Raises TokenizerError if it cannot be found or loaded, is no Hugging Face tokenizer, or has no end-of-text
-    token.
+    Sampling, as in BPE dropout, is switched off with a warning. Raises TokenizerError if the tokenizer cannot
+    be found or loaded, is no Hugging Face tokenizer, or has no end-of-text token.
     """
-    given = options.given_tokenizer
-    return load_tokenizer(options.tokenizer) if given is None else _copy_tokenizer(given)
+    given, name = options.given_tokenizer, options.tokenizer
+    tokenizer = _load(name) if given is None else _copy_tokenizer(given)
+    random = find_sampling(tokenizer if given is None else given)  # a copy may have lost it
+    switch_off_sampling(tokenizer)
+    if random:
+        logger.warning(
+            "Tokenizer %r has %s, which gives a text other ids each time: it is switched off here.",
+            name,
+            random,
+        )
+    added = find_added_tokens(tokenizer, name)
+    if added:
+        logger.warning("Tokenizer %r adds %s to every text by itself: every document has it.", name, added)
+    return tokenizer
 
 
 def load_tokenizer(name_or_path: str) -> Any:
-    """Load a Hugging Face tokenizer by its name on the hub, or from a local directory."""
+    """Load a Hugging Face tokenizer by its name on the hub, or from a local directory, without sampling."""
+    tokenizer = _load(name_or_path)
+    switch_off_sampling(tokenizer)
+    return tokenizer
+
+
+def _load(name_or_path: str) -> Any:
     local = looks_like_a_path(name_or_path)
     path = Path(name_or_path).expanduser()
     if local and not path.exists():
@@ -41,7 +65,7 @@ def load_tokenizer(name_or_path: str) -> Any:
         )
     except Exception as error:  # whatever its parts raise
         raise TokenizerError(_not_loaded(name_or_path, local, offline, error)) from error
-    _check_eos(tokenizer, name_or_path)
+    check_eos(tokenizer, name_or_path)
     return tokenizer
 
 
@@ -53,7 +77,7 @@ def _copy_tokenizer(tokenizer: Any) -> Any:
             f"{type(tokenizer).__name__}. A tokenizers.Tokenizer is made one by "
             f"transformers.PreTrainedTokenizerFast(tokenizer_object=..., eos_token=...)."
         )
-    _check_eos(tokenizer, tokenizer.name_or_path or type(tokenizer).__name__)
+    check_eos(tokenizer, tokenizer.name_or_path or type(tokenizer).__name__)
     return copy.deepcopy(tokenizer)
 
 
@@ -69,22 +93,16 @@ def pack_tokenizer(tokenizer: Any) -> bytes:
 
 
 def unpack_tokenizer(content: bytes) -> Any:
-    """Return a packed tokenizer; raise TokenizerError if this process does not know its class."""
+    """Return a packed tokenizer, without sampling; raise TokenizerError if its class is not known here."""
     try:
-        return pickle.loads(content)  # noqa: S301 - from the process that started this one
+        tokenizer = pickle.loads(content)  # noqa: S301 - from the process that started this one
     except Exception as error:  # whatever its parts raise
         raise TokenizerError(
             f"The tokenizer cannot be loaded by another process: {in_one_line(error)}. Its class must be in "
             f"a module that can be imported; or use num_proc=1."
         ) from error
-
-
-def _check_eos(tokenizer: Any, name: str) -> None:
-    if tokenizer.eos_token_id is None:
-        raise TokenizerError(
-            f"Tokenizer {name!r} has no end-of-text token (eos_token), which has to follow every "
-            f"document. Set its eos_token and save it, or use another tokenizer."
-        )
+    switch_off_sampling(tokenizer)
+    return tokenizer
 
 
 def _not_loaded(name_or_path: str, local: bool, offline: bool, error: Exception) -> str:
@@ -116,19 +134,21 @@ def fingerprint(tokenizer: Any) -> str:
 
 
 def describe_tokenizer(tokenizer: Any, name: str) -> dict[str, Any]:
-    """Return a tokenizer's keys in meta.json: dtype, eos_token_id, vocab_size, tokenizer_fingerprint."""
-    vocab_size, eos_token_id = len(tokenizer), int(tokenizer.eos_token_id)
-    dtype = storage_dtype(vocab_size)
-    limit = 256 ** DTYPES[dtype].itemsize - 1
-    if not 0 <= eos_token_id <= limit:
+    """Return a tokenizer's keys in meta.json: dtype, eos_token_id, vocab_size, tokenizer_fingerprint.
+
+    A vocabulary may have holes: with ids 0 to 299 and 70,000, its size is 70,001, and its dtype is uint32.
+    """
+    ids = {*tokenizer.get_vocab().values(), int(tokenizer.eos_token_id)}
+    lowest, highest = min(ids), max(ids)
+    if lowest < 0 or highest > _HIGHEST_ID:
         raise TokenizerError(
-            f"The end-of-text id {eos_token_id:,} of tokenizer {name!r} does not fit {dtype} (0 to "
-            f"{limit:,}), the type for its vocabulary of {vocab_size:,}. Use a tokenizer that agrees with "
-            f"itself."
+            f"Tokenizer {name!r} has the id {lowest if lowest < 0 else highest:,}; a corpus holds ids of "
+            f"0 to {_HIGHEST_ID:,}. Use a tokenizer with such ids."
         )
+    vocab_size = max(len(tokenizer), highest + 1)
     return {
-        "dtype": dtype,
-        "eos_token_id": eos_token_id,
+        "dtype": storage_dtype(vocab_size),
+        "eos_token_id": int(tokenizer.eos_token_id),
         "vocab_size": vocab_size,
         "tokenizer_fingerprint": fingerprint(tokenizer),
     }

@@ -52,9 +52,11 @@ def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings)
 
     A different fingerprint is only a note: it may come from another release of the tokenizers package.
     """
-    num_ids, eos = len(known.tokenizer), known.tokenizer.eos_token_id
-    if meta.vocab_size > 0 and num_ids != meta.vocab_size:
-        other = f"The tokenizer has {num_ids:,} ids, the one that wrote the corpus had {meta.vocab_size:,}."
+    num_tokens, eos = len(known.tokenizer), known.tokenizer.eos_token_id
+    if meta.vocab_size > 0 and meta.vocab_size not in (num_tokens, max(num_tokens, known.num_ids)):
+        other = (
+            f"The tokenizer has {num_tokens:,} ids, the one that wrote the corpus had {meta.vocab_size:,}."
+        )
         findings.fault("tokenizer", "", other)
     if meta.eos_token_id is not None and eos != meta.eos_token_id:
         other = f"The tokenizer's end-of-text id is {eos}, the corpus's is {meta.eos_token_id}."

@@ -71,7 +71,7 @@ def verify_corpus(
         sizes=sizes,
         damaged=damaged,
         indexed=indexed,
-        vocab_size=meta.vocab_size or (known.num_ids if known else 0),
+        vocab_size=_count_ids(meta, known),
         piece_bytes=piece_bytes,
         advance=advance,
     )
@@ -86,6 +86,14 @@ def verify_corpus(
         check_tokenizer(meta, known, findings)
         _check_samples(directory, meta, contents, known, findings)
     return _report(directory, fast, meta, contents, findings)
+
+
+def _count_ids(meta: CorpusMeta, known: KnownTokenizer | None) -> int:
+    """Return the number below which all ids must be; 0 if unknown."""
+    if known is None or (meta.vocab_size and known.fingerprint != meta.tokenizer_fingerprint):
+        return meta.vocab_size
+    # Earlier versions counted the tokens of a vocabulary, whose ids may have holes.
+    return max(meta.vocab_size, known.num_ids)
 
 
 def _report(

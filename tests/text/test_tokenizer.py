@@ -64,12 +64,24 @@ class TestPlan:
         known = describe_tokenizer(load_tokenizer(str(numbers_tokenizer(tmp_path, ids))), "mine")
         assert (known["vocab_size"], known["dtype"], known["eos_token_id"]) == (vocab_size, dtype, 1)
 
-    def test_eos_must_fit(self, tmp_path: Path) -> None:
-        """An end-of-text id beyond the storage type is refused before anything is written."""
+    def test_dtype_follows_the_largest_id(self, tmp_path: Path) -> None:
+        """A vocabulary may have holes: three tokens with the ids 0, 1 and 70,000 need 32 bits."""
+        tokenizer = load_tokenizer(str(numbers_tokenizer(tmp_path, {"<unk>": 0, "<eos>": 1, "a": 70_000})))
+        known = describe_tokenizer(tokenizer, "mine")
+        assert (known["vocab_size"], known["dtype"], known["eos_token_id"]) == (70_001, "uint32", 1)
+
+    def test_the_eos_counts(self, tmp_path: Path) -> None:
+        """An end-of-text id beyond all others decides as well."""
         tokenizer = load_tokenizer(str(numbers_tokenizer(tmp_path, {"<unk>": 0, "<eos>": 65_536})))
-        with pytest.raises(
-            TokenizerError, match=r"end-of-text id 65,536 .* does not fit uint16 .0 to 65,535"
-        ):
+        known = describe_tokenizer(tokenizer, "mine")
+        assert (known["vocab_size"], known["dtype"]) == (65_537, "uint32")
+
+    @pytest.mark.parametrize("wrong", [-1, 1 << 32])
+    def test_ids_that_no_corpus_holds(self, wrong: int) -> None:
+        """Ids beyond 32 bits, or below 0, are refused before anything is written."""
+        tokenizer = CharTokenizer()
+        tokenizer.get_vocab = lambda: {"a": wrong, "<e>": 300}  # type: ignore[method-assign]
+        with pytest.raises(TokenizerError, match=f"has the id {wrong:,}; a corpus holds ids of 0 to"):
             describe_tokenizer(tokenizer, "mine")
 
 

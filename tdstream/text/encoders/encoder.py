@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from tdstream.core.errors import ConfigError, TokenizerError
 from tdstream.core.read_ahead import ReadAhead
 from tdstream.text.network import in_one_line
+from tdstream.text.tokenizer_checks import check_calls
 
 EXACT_ENCODERS = 'Use {encoder:"auto" or "hf"}.'
 """The hint where a fast encoder cannot be used."""
@@ -27,6 +28,7 @@ _PROBES = [
     "na\u00efve \u65e5\u672c\u8a9e \U0001f600 e\u0301",
     "\0 \ufeff\u200d x",
 ]
+_HIGHEST_ID = 2**32 - 1
 _PIECE = 128  # documents encoded at once: the encodings are many times as large
 _CALLS = ("__call__", "_call_one", "_encode_plus", "_batch_encode_plus", "set_truncation_and_padding")
 
@@ -69,6 +71,8 @@ class HfEncoder:
         probes = [*_PROBES, f"a{tokenizer.eos_token}b"]
         if self._backend is not None and self._by_backend(probes) != self._by_call(probes):
             self._backend = None
+        if self._backend is None:
+            check_calls(tokenizer, self._by_call)
 
     @property
     def backend(self) -> Any:
@@ -100,15 +104,34 @@ class HfEncoder:
         return backend.encode_batch_fast(texts, add_special_tokens=False)
 
     def _by_call(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=False,
-            truncation=False,
-            padding=False,
-            return_attention_mask=False,
-            verbose=False,
-        )
-        return [list(row) for row in encoded["input_ids"]]
+        try:
+            encoded = self._tokenizer(
+                texts,
+                add_special_tokens=False,
+                truncation=False,
+                padding=False,
+                return_attention_mask=False,
+                verbose=False,
+            )
+            rows = [list(row) for row in encoded["input_ids"]]
+        except Exception as error:  # whatever its code raises
+            raise TokenizerError(f"The tokenizer failed: {in_one_line(error)}.") from error
+        _check_ids(rows)
+        return rows
+
+
+def _check_ids(rows: list[list[Any]]) -> None:
+    """Raise TokenizerError for an id that no corpus can hold."""
+    for row in rows:
+        for wrong in (token_id for token_id in row if not _is_id(token_id)):
+            raise TokenizerError(
+                f"The tokenizer gave the id {wrong!r}; expected a whole number of 0 to {_HIGHEST_ID:,}. Does "
+                f"it have an unk_token for what is not in its vocabulary?"
+            )
+
+
+def _is_id(token_id: Any) -> bool:
+    return isinstance(token_id, (int, np.integer)) and 0 <= int(token_id) <= _HIGHEST_ID
 
 
 def concatenate(rows: list[list[int]]) -> Encoded:
