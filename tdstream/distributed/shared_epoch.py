@@ -1,4 +1,4 @@
-"""The epoch of the next pass: a few numbers in memory that a loader and all its workers share.
+"""Numbers in memory that a dataset and its copies in workers share; above all the epoch of the next pass.
 
 A loader with workers never calls its dataset in the main process: forked or spawned copies open the passes,
 and copies that live on ("persistent workers") never see what set_epoch() does to the original. So the epoch
@@ -51,13 +51,50 @@ class Pass:
     """The position at which it begins; above 0 only where it continues an epoch under another geometry."""
 
 
-class SharedEpoch:
+class SharedCells:
+    """Integers of 64 bits, shared by copies of itself in other processes."""
+
+    def __init__(self, cells: int) -> None:
+        self._cells = share(torch.zeros(cells, dtype=torch.int64, device="cpu"))
+        self._at_start: list[int] | None = None
+        _shared.add(self)
+
+    def read(self) -> list[int]:
+        """Return the cells as they are now."""
+        return [int(cell) for cell in self._cells.tolist()]
+
+    def write(self, cells: list[int]) -> None:
+        """Change the cells, here and in copies in other processes, while no pass is being opened."""
+        self._cells.copy_(torch.tensor(cells, dtype=torch.int64, device="cpu"))
+
+    def read_for_pass(self, *, in_worker: bool) -> list[int]:
+        """Return the cells as a pass that begins now must see them.
+
+        The first pass of a worker process is the one it was started for: before it came to run, the main
+        process or a sibling may have changed the cells.
+        """
+        started, self._at_start = self._at_start, None
+        return started if in_worker and started is not None else self.read()
+
+    def _note_start(self) -> None:
+        """Keep what a process about to be started must see in its first pass."""
+        self._at_start = self._cells.tolist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"cells": self._cells, "at_start": self._cells.tolist()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy by copy.deepcopy or plain pickle has cells of its own, in shared memory of its own.
+        self._cells = share(state["cells"])
+        self._at_start = state["at_start"]
+        _shared.add(self)
+
+
+class SharedEpoch(SharedCells):
     """The epoch of the next pass, shared by copies of itself in other processes."""
 
     def __init__(self) -> None:
-        self._cells = share(torch.zeros(_CELLS, dtype=torch.int64, device="cpu"))
-        self._at_start: list[int] | None = None
-        _clocks.add(self)
+        super().__init__(_CELLS)
 
     @property
     def epoch(self) -> int:
@@ -76,13 +113,8 @@ class SharedEpoch:
         self._cells[_GENERATION] += 1
 
     def open(self, *, in_worker: bool) -> Pass:
-        """Begin a pass.
-
-        The first pass of a worker process is the one it was started for: before it came to run, a sibling may
-        have served an epoch of few batches and moved the clock.
-        """
-        started, self._at_start = self._at_start, None
-        cells = started if in_worker and started is not None else self._cells.tolist()
+        """Begin a pass."""
+        cells = self.read_for_pass(in_worker=in_worker)
         start = cells[_START] if cells[_GENERATION] > cells[_SERVED] else 0
         return Pass(_read_epoch(cells), cells[_GENERATION], start)
 
@@ -101,30 +133,17 @@ class SharedEpoch:
         self._cells[_SERVED] = generation
         return generation
 
-    def _note_start(self) -> None:
-        """Keep what a process about to be started must see in its first pass."""
-        self._at_start = self._cells.tolist()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"cells": self._cells, "at_start": self._cells.tolist()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A copy by copy.deepcopy or plain pickle is a clock of its own, in shared memory of its own.
-        self._cells = share(state["cells"])
-        self._at_start = state["at_start"]
-        _clocks.add(self)
-
 
 def _read_epoch(cells: list[int]) -> int:
     return cells[_SET] if cells[_GENERATION] > cells[_SERVED] else cells[_NEXT]
 
 
-_clocks: weakref.WeakSet[SharedEpoch] = weakref.WeakSet()
+_shared: weakref.WeakSet[SharedCells] = weakref.WeakSet()
 
 
 def _note_starts() -> None:
-    for clock in list(_clocks):
-        clock._note_start()
+    for cells in list(_shared):
+        cells._note_start()
 
 
 if hasattr(os, "register_at_fork"):

@@ -41,12 +41,19 @@ def resolve_topology(dp_rank: int | None = None, dp_world_size: int | None = Non
         )
     if dp_rank is not None and dp_world_size is not None:
         return _check_rank("dp_rank", dp_rank, "dp_world_size", dp_world_size)
-    distributed = sys.modules.get("torch.distributed")  # Unless something has imported it, there is no group.
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return Topology(distributed.get_rank(), distributed.get_world_size())
+    if (group := group_topology()) is not None:
+        return group
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _check_rank("RANK", _read_variable("RANK"), "WORLD_SIZE", _read_variable("WORLD_SIZE"))
     return Topology(0, 1)
+
+
+def group_topology() -> Topology | None:
+    """Return torch.distributed's coordinate; None where this process has no process group."""
+    distributed = sys.modules.get("torch.distributed")  # Unless something has imported it, there is no group.
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return Topology(distributed.get_rank(), distributed.get_world_size())
+    return None
 
 
 def current_worker() -> Worker:

@@ -152,7 +152,7 @@ class PipelineIterator(EpochPass):
 
     def __init__(self, pipeline: Pipeline, worker: Worker) -> None:
         super().__init__(pipeline, worker)
-        self._pipeline = pipeline
+        self._pipeline, self._indexed = pipeline, pipeline.indexed  # which a setting may replace meanwhile
         self._splitter = pipeline.splitter.begin(self._opened.epoch, worker, self._opened.start)
 
     def __next__(self) -> dict[str, Tensor]:
@@ -170,7 +170,7 @@ class PipelineIterator(EpochPass):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this stream: {"tdstream": version, "nodes": {name: identity and cursor}}."""
-        return wrap_state([*self._pipeline.indexed, self._splitter, self._pipeline.collate])
+        return wrap_state([*self._indexed, self._splitter, self._pipeline.collate])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to the place of a saved state; its epoch wins over an earlier `set_epoch`."""
