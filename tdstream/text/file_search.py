@@ -161,7 +161,7 @@ def find_file(path: str, *, is_linked: bool | None = None) -> FoundFile:
             f"{path} is no regular file but {_name_type(facts.st_mode)}, which can be read only once. "
             f"Write its content to a file."
         )
-    if not os.access(path, os.R_OK):
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise SourceError(f"{path} cannot be read: permission denied.")
     linked = os.path.realpath(path) != os.path.abspath(path) if is_linked is None else is_linked
     return FoundFile(path, _make_identity(facts, path), facts.st_size, linked)

@@ -109,7 +109,7 @@ def _log_once(level: int, message: str) -> None:
 
 def _by_reason(left_out: Iterable[LeftOut]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
-    for path, reason in sorted(left_out):
+    for path, reason in sorted(left_out, key=lambda left: (left.reason, left.path)):
         reasons.setdefault(reason, []).append(path)
     return reasons
 
@@ -298,14 +298,13 @@ def _choose_data(search: Search, *, any_ending: bool = False) -> list[FoundFile]
 
     With `any_ending` those are data whose endings tell no format, if no ending does.
     """
-    found = search.choose()
-    reasons = {file.path: judge_file(os.path.basename(file.path)) for file in found}
+    reasons = {file.path: judge_file(os.path.basename(file.path)) for file in search.files}
     if any_ending and not any(find_ending(path) for path in reasons):
         reasons = {path: reason if reason != UNKNOWN else "" for path, reason in reasons.items()}
     if search.are_named:
         reasons = dict.fromkeys(reasons, "")
-    data = [file for file in found if not reasons[file.path]]
-    unknown = next((file.path for file in data or found if not find_ending(file.path)), None)
+    data = [file for file in search.files if not reasons[file.path]]
+    unknown = next((file.path for file in data or search.files if not find_ending(file.path)), None)
     if unknown is not None and not any_ending:
         raise SourceError(
             f"{unknown} is of no known kind; expected one of {', '.join(FORMATS)}, also with "
@@ -313,7 +312,8 @@ def _choose_data(search: Search, *, any_ending: bool = False) -> list[FoundFile]
             f"({', '.join(CHOICES)}) and the file in data_files."
         )
     search.left_out += [LeftOut(path, reason) for path, reason in reasons.items() if reason]
-    return data
+    search.files = data
+    return search.choose()
 
 
 def _check_no_split(options: TextOptions) -> None:
@@ -354,7 +354,7 @@ def _no_match_error(pattern: str, search: Search, hint: str, where: str = "") ->
 
 
 def _no_data_error(asked: str, left_out: list[LeftOut]) -> SourceError:
-    holds = f"only {_describe_left_out(left_out, None)}" if left_out else "no file"
+    holds = f"only {_describe_left_out(left_out, None)}, all left out" if left_out else "no file"
     return SourceError(
         f"Directory {asked} doesn't contain any data files: it holds {holds}. Expected files that end in "
         f"{', '.join(FORMATS)}, also with {', '.join(COMPRESSED)} after it."

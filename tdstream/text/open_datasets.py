@@ -35,7 +35,14 @@ _PEEKED = 16
 def load_saved(options: TextOptions) -> Any:
     """Return what ``save_to_disk`` wrote into the directory that the options name; None if it wrote none."""
     path = find_path(options.dataset)
-    return None if path is None or not was_saved(path) else datasets.load_from_disk(os.path.realpath(path))
+    if path is None or not was_saved(path):
+        return None
+    if "::" in os.path.realpath(path):
+        raise SourceError(
+            f"Dataset {options.dataset!r} has '::' in its path, which `datasets` takes for a chain of URLs. "
+            f"Rename the directory."
+        )
+    return datasets.load_from_disk(os.path.realpath(path))
 
 
 def open_named(options: TextOptions, task: Task) -> tuple[Segments, Facts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+import tdstream
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
-from tdstream.core.errors import ConfigError, SourceError
+from tdstream.cli.main import main
+from tdstream.core.errors import ConfigError, OutputError, SourceError
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 
@@ -174,6 +177,63 @@ class TestDirectories:
         datasets.DatasetDict(train=one, test=one.select([1])).save_to_disk(tmp_path / "two")
         assert prepared(tmp_path / "one") == tokens("a", "b")
         assert prepared(tmp_path / "two", split="test", overwrite=True) == tokens("b")
+
+    def test_as_it_is(
+        self, tmp_path: Path, prepared: Any, tokens: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Of a directory with links and leftovers each document is read once, and the rest is said."""
+        for name in ("2024-01/a", "2024-02/b", "a.jsonl.bak", "a.jsonl.tmp", "meta.json"):
+            write(tmp_path / (f"data/{name}" if "." in name else f"data/{name}.jsonl"), name)
+        write(tmp_path / "elsewhere/c.jsonl", "c")
+        (tmp_path / "data/latest").symlink_to("2024-02")
+        (tmp_path / "data/self").symlink_to(".")
+        (tmp_path / "data/more").symlink_to("../elsewhere")
+        expected = tokens("2024-01/a", "2024-02/b", "c")
+        for dataset in ("data", "data/**", "data/**/*.jsonl"):
+            assert prepared(tmp_path / dataset, overwrite=True) == expected
+        left_out = (
+            "1 already read under another path (latest/), 1 describing data (meta.json), 1 leading back"
+        )
+        assert f"8 files (3 jsonl, 5 left out: {left_out} up (self/), 2 temporary (a.jsonl" in caplog.text
+
+    def test_odd_names(self, tmp_path: Path, prepared: Any, tokens: Any) -> None:
+        """Names that mean something elsewhere are read as they are."""
+        odd = ("a[1]", "b*", "c?", "d%20e", "f#g", "h::i", "j\nk", "l m", "ä", os.fsdecode(b"n\xff"))
+        for name in odd:
+            write(tmp_path / f"data/{name}/{name}.jsonl", repr(name).replace("\\", "/"))
+        expected = [tokens(repr(name).replace("\\", "/")) for name in sorted(odd)]
+        assert prepared(tmp_path / "data") == b"".join(expected)
+        for name, content in zip(sorted(odd), expected, strict=True):
+            assert prepared(tmp_path / f"data/{name}", overwrite=True) == content
+
+    def test_places(
+        self, tmp_path: Path, tokenizer_dir: Path, tokens: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The command reads the directory that is meant, wherever it is called."""
+        write(tmp_path / "json/a.jsonl", "a")
+        write(tmp_path / "json/b/c.jsonl", "c")
+        write(tmp_path / "other.jsonl", "other")
+        (tmp_path / "link").symlink_to("json/b")
+        places = [("json", "."), ("json/b", ".."), ("json/b", "../../json"), (".", "json"), ("link", "..")]
+        for number, (place, dataset) in enumerate(places):
+            monkeypatch.chdir(tmp_path / place)
+            output = tmp_path / f"out{number}"
+            options = {"dataset": dataset, "tokenizer": tokenizer_dir, "encoder": "hf", "output_path": output}
+            assert main(["prepare", *(f"--{name}={value}" for name, value in options.items())]) == 0
+            assert corpus_bytes(output) == tokens("a", "c")
+
+    def test_output_inside(self, tmp_path: Path, prepared: Any) -> None:
+        """A corpus inside the directory that is read is refused before anything is written."""
+        write(tmp_path / "a.jsonl", "a")
+        with pytest.raises(OutputError, match=r"out lies in .*, which is read with all that is in it"):
+            prepared(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+    def test_count_inside(self, tmp_path: Path, tokenizer_dir: Path) -> None:
+        """So is a count."""
+        write(tmp_path / "a.jsonl", "a")
+        with pytest.raises(OutputError, match=r"counts lies in .*, which is read"):
+            tdstream.count(tmp_path, tokenizer=tokenizer_dir, cache_dir=tmp_path / "counts")
 
 
 class TestDataFiles:
