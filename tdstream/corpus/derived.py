@@ -9,11 +9,13 @@ int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +35,7 @@ from tdstream.schedule.windows import DocumentCut
 logger = logging.getLogger(__name__)
 
 DERIVED_DIR = ".tdstream"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 def list_places(directory: Path) -> list[Path]:
@@ -76,8 +79,8 @@ def taking_turns(place: Path, name: str) -> Iterator[bool]:
 
     Yields whether this process is alone: on file systems without locks, it may not be.
     """
-    alone = True
-    with (place / f"{name}.lock").open("a") as file:
+    with _explain_full_disk(place), (place / f"{name}.lock").open("a") as file:
+        alone = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,18 +93,33 @@ def taking_turns(place: Path, name: str) -> Iterator[bool]:
 
 
 @contextmanager
+def _explain_full_disk(place: Path) -> Iterator[None]:
+    """Turn an OSError of a file system that takes no more into an OutputError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, OutputError) or error.errno not in _FULL:
+            raise
+        raise OutputError(
+            f"A file derived from the corpus cannot be written to {place} ({error.strerror}). Free some "
+            f"space there, and start again."
+        ) from error
+
+
+@contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to write; it gets its name when it is complete and durable, else it is removed."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    # Not mkstemp, whose mode excludes other users whatever the umask says.
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's mode excludes other users
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -31,6 +31,7 @@ from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Overlappe
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import Encoder
 from tdstream.text.encoders.select import Chosen, choose_in_background
+from tdstream.text.source import SourceType, find_source_type
 from tdstream.text.tokenizer import get_tokenizer, pack_tokenizer
 from tdstream.writing.append import base_identity, check_base
 from tdstream.writing.staging import read_unfinished
@@ -91,7 +92,14 @@ class Preparation:
                 return self._prepare(plan, identity, chosen, source)
         except TdstreamError as error:
             kept = describe_kept(options.output, options.tasks.task)
-            if kept:
+            is_bad_record = isinstance(error, SourceError) and "skip_bad" in error.options
+            if kept and is_bad_record and _is_known_by_content(options):
+                error.add_hint(
+                    f"{kept} are safe: start again with {{resume}} and {{skip_bad}} to continue after them. "
+                    f"A repaired source counts as another one: pass {{overwrite}} without {{resume}} to "
+                    f"prepare it from its beginning."
+                )
+            elif kept and "overwrite" not in error.options:  # which says that they cannot be kept
                 error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
             raise
 
@@ -211,6 +219,12 @@ def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_ou
     writer.append(ids, note, ends=ends)
     ledger.end(kept)
     held_out.end(others)
+
+
+def _is_known_by_content(options: PrepareOptions) -> bool:
+    """Return whether any change of the source is a change of its identity."""
+    by_name = (SourceType.FUNCTION, SourceType.SEQUENCE, SourceType.ITERABLE)
+    return options.text.given is None or find_source_type(options.text.given) not in by_name
 
 
 def _check_first_batch(source: TextBatches) -> Iterator[TextBatch]:

@@ -227,10 +227,21 @@ def is_done(directory: Path) -> bool:
 def list_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return a phrase for each difference between two identities: "seed was 1, is 2"."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
-    return [f"{name} was {_show(before.get(name))}, is {_show(now.get(name))}" for name in names]
+    return [_describe_change(name, before.get(name), now.get(name)) for name in names]
+
+
+def _describe_change(name: str, before: Any, now: Any) -> str:
+    was, is_now = _show(before), _show(now)
+    other = " with other names, content or times of change" if was == is_now else ""
+    return f"{name} was {was}, is {is_now}{other}"
 
 
 def _show(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"count", "bytes", "sha256"}:  # input files
+        count = value["count"]
+        return f"{count:,} file{'' if count == 1 else 's'} of {value['bytes']:,} bytes"
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} {_show(part)}' for name, part in value.items())})"
     return f"{value:,}" if type(value) is int else repr(value)
 
 

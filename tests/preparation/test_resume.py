@@ -261,7 +261,7 @@ class TestRefusals:
             prepare(resume=True, dataset=str(tmp_path / "b.jsonl"))
         write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in reversed(TEXTS)])
         with pytest.raises(
-            ConfigError, match=r"with other settings: files was {'count': 1, .*, is {'count': 1, "
+            ConfigError, match=r"with other settings: files was 1 file of [\d,]+ bytes, is 1 file of "
         ):
             prepare(resume=True)
 
@@ -402,10 +402,41 @@ class TestErrors:
         write_jsonl(tmp_path / "a.jsonl", rows)
         with pytest.raises(
             SourceError, match=r"Record 50 .*\. \d+ documents, [\d,]+ tokens are safe: start again"
-        ):
+        ) as refused:
             prepare()
+        assert "start again with resume=True and skip_bad=True to continue" in str(refused.value)
+        assert "repaired source counts as another one: pass overwrite=True" in str(refused.value)
         result = prepare(resume=True, skip_bad=True)
         assert (result.counts.documents, result.counts.skipped) == (60, 1)
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(module_tokenizer, TEXTS, "<u2").tobytes()
+
+    def test_a_repaired_record(self, tmp_path: Path, module_tokenizer: Path, prepare: Prepare) -> None:
+        """The file is another one: that is said, and what is offered works."""
+        rows: list[Any] = [{"text": text} for text in TEXTS]
+        rows[50:50] = [{"text": None}]
+        path = write_jsonl(tmp_path / "a.jsonl", rows)
+        with pytest.raises(SourceError):
+            prepare()
+        write_jsonl(path, [{"text": text} for text in TEXTS])
+        with pytest.raises(ConfigError, match=r"files was 1 file of .* bytes, is 1 file of") as refused:
+            prepare(resume=True)
+        assert str(refused.value).endswith("or pass overwrite=True without resume=True to start again.")
+        prepare(overwrite=True)
+        assert corpus_bytes(tmp_path / "out") == expected_tokens(module_tokenizer, TEXTS, "<u2").tobytes()
+
+    def test_a_repaired_record_of_a_function(
+        self, tmp_path: Path, module_tokenizer: Path, prepare: Prepare
+    ) -> None:
+        """It is known by its first records, so it resumes after the safe ones."""
+        texts: list[Any] = [*TEXTS[:50], None, *TEXTS[50:]]
+
+        def source() -> Iterator[Any]:
+            return iter(texts)
+
+        with pytest.raises(SourceError, match=r"are safe: start again with resume=True to continue after"):
+            prepare(given=source)
+        del texts[50]
+        prepare(given=source, resume=True)
         assert corpus_bytes(tmp_path / "out") == expected_tokens(module_tokenizer, TEXTS, "<u2").tobytes()
 
     def test_skip_bad_cannot_be_taken_back(

@@ -273,5 +273,5 @@ def test_resume_sees_a_file_more(tmp_path: Path, prepared: Any) -> None:
     with pytest.raises(SourceError, match=r"Record 50 .*tokens are safe"):
         prepared(tmp_path / "*.jsonl", tokens_per_chunk=50, batch_size=5)
     write(tmp_path / "b.jsonl", "more")
-    with pytest.raises(ConfigError, match=r"other settings: files was {'count': 1, .*, is {'count': 2, "):
+    with pytest.raises(ConfigError, match=r"other settings: files was 1 file of .* bytes, is 2 files of "):
         prepared(tmp_path / "*.jsonl", tokens_per_chunk=50, resume=True)
