@@ -1,17 +1,19 @@
-"""Choice of the input files of an append: those whose documents are not in the corpus yet."""
+"""Choice of what an append reads: files whose documents are not in the corpus yet, and no list that grew."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.meta import META_FILE, CorpusMeta
-from tdstream.preparation.identity import make_complete_result
+from tdstream.preparation.identity import make_complete_result, make_identity, summarize_identity
 from tdstream.preparation.input_files import SortedFiles, sort_files
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
+from tdstream.text.open import open_text
 from tdstream.writing.staging import read_unfinished
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,25 @@ def skip_known_files(
         return make_complete_result(options, base)
     logger.warning("%s: those are appended to %s.", found.describe(), output)
     return options.replace(skipped_files=frozenset(found.known))
+
+
+def check_list(options: PrepareOptions, base: CorpusMeta, plan: CorpusMeta) -> None:
+    """Refuse to append a list that begins with the records which the corpus was made from."""
+    given = options.text.given
+    first = base.num_documents - sum(int(part.get("documents", 0)) for part in base.appended)
+    if not isinstance(given, (list, tuple)) or not 0 < first < len(given) or "given" not in base.made_from:
+        return
+    if options.output.resume and read_unfinished(options.output.output_path) is not None:
+        return
+    text = replace(options.text, given=given[:first])
+    with open_text(text) as source:
+        identity = make_identity(replace(options, text=text), plan, source.facts)
+    if summarize_identity(identity).get("given") == base.made_from["given"]:
+        raise ConfigError(
+            f"The first {first:,} records of the {type(given).__name__} are in the corpus in "
+            f"{options.output.output_path} already: it was made from them. Pass only the others: "
+            f"source[{first}:]."
+        )
 
 
 def _check_not_changed(output: Path, found: SortedFiles) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tdstream.core.errors import ConfigError, SourceError, TdstreamError
 from tdstream.corpus.meta import CorpusMeta
-from tdstream.preparation.append_files import skip_known_files
+from tdstream.preparation.append_files import check_list, skip_known_files
 from tdstream.preparation.holdout import HeldOut, choose_held_out
 from tdstream.preparation.identity import (
     APPEND_KEY,
@@ -83,7 +83,7 @@ class Preparation:
 
                 source = stack.enter_context(open_text(options.text, options.tasks.share))
                 identity = make_identity(options, plan, source.facts)
-                before = None if base is None else self._skip_known(base, identity, source.facts.files)
+                before = None if base is None else self._skip_known(base, plan, identity, source.facts.files)
                 if before is not None:
                     return before
                 if self._options.text.skipped_files:
@@ -104,10 +104,12 @@ class Preparation:
             raise
 
     def _skip_known(
-        self, base: CorpusMeta, identity: dict[str, Any], files: list[str]
+        self, base: CorpusMeta, plan: CorpusMeta, identity: dict[str, Any], files: list[str]
     ) -> PrepareResult | None:
         """Leave out what is in the corpus that is appended to; return the result if all of it is."""
         before = find_appended(self._options, base, identity)
+        if before is None:
+            check_list(self._options, base, plan)
         if before is None and files:
             found = skip_known_files(self._options, base, identity, files)
             if isinstance(found, PrepareResult):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import tdstream
 from helpers_text import corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError
 from tdstream.preparation import engine
@@ -247,3 +248,16 @@ class TestOlderCorpora:
             write_day(tmp_path / "more", 3, "copy.jsonl")
         records = json.loads((tmp_path / "out/meta.json").read_text())["input_files"]
         assert [record == "?" for record in records] == [True, False]
+
+
+def test_a_list_that_grew(tmp_path: Path, tokenizer_dir: Path, check: Callable[..., None]) -> None:
+    """Its first records are those that the corpus was made from: only the others may be appended."""
+    old, new = DAYS[1], DAYS[2]
+    how = {"encoder": "hf", "tokens_per_chunk": 500}
+    tdstream.prepare(old, tokenizer_dir, tmp_path / "out", **how)
+    with pytest.raises(ConfigError, match=r"The first 40 records of the list are in .* source\[40:\]"):
+        tdstream.prepare([*old, *new], tokenizer_dir, tmp_path / "out", append=True, **how)
+    tdstream.prepare([*old, *new][40:], tokenizer_dir, tmp_path / "out", append=True, **how)
+    check(1, 2)
+    with pytest.raises(ConfigError, match=r"The first 40 records of the list are in"):
+        tdstream.prepare([*old, *new], tokenizer_dir, tmp_path / "out", append=True, **how)
