@@ -28,7 +28,7 @@ class FoundFile(NamedTuple):
     identity: Identity
     num_bytes: int
     is_linked: bool
-    """A symbolic link leads to it, or to a directory above it."""
+    """A symbolic link leads to it, below where the search began."""
 
 
 class LeftOut(NamedTuple):
@@ -46,6 +46,8 @@ class Search:
     left_out: list[LeftOut] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     """Directories that were searched."""
+    linked: set[str] = field(default_factory=set)
+    """Those that a link leads to, below where the search began."""
     are_named: bool = False
     """The files were named, not found."""
 
@@ -68,14 +70,15 @@ def walk(directory: str, judge: Callable[[str], str] | None = judge_file) -> Sea
     above, is passed over, so that links cannot lead in circles.
     """
     search = Search()
-    real = os.path.realpath(directory)
-    seen = dict.fromkeys([_identify(above) for above in _list_above(real)], LEADS_UP)
-    pending = [(directory, real != os.path.abspath(directory))]
+    above = _list_above(os.path.realpath(directory))
+    seen = dict.fromkeys([_identify(path) for path in above], LEADS_UP)
+    pending = [(directory, False)]
     links: list[str] = []
     while pending:
         while pending:
             path, is_linked = pending.pop()
             search.directories.append(path)
+            search.linked |= {path} if is_linked else set()
             for entry in _scan(path):
                 is_link = entry.is_symlink()
                 is_directory = os.path.isdir(entry.path) if is_link else entry.is_dir()
@@ -145,7 +148,7 @@ def _make_identity(facts: os.stat_result, path: str) -> Identity:
     return (facts.st_dev, facts.st_ino) if facts.st_ino else os.path.realpath(path)
 
 
-def find_file(path: str, *, is_linked: bool | None = None) -> FoundFile:
+def find_file(path: str, *, is_linked: bool = False) -> FoundFile:
     """Return the file at a path; raise SourceError if it cannot be read more than once."""
     try:
         facts = os.stat(path)
@@ -163,8 +166,7 @@ def find_file(path: str, *, is_linked: bool | None = None) -> FoundFile:
         )
     if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise SourceError(f"{path} cannot be read: permission denied.")
-    linked = os.path.realpath(path) != os.path.abspath(path) if is_linked is None else is_linked
-    return FoundFile(path, _make_identity(facts, path), facts.st_size, linked)
+    return FoundFile(path, _make_identity(facts, path), facts.st_size, is_linked or os.path.islink(path))
 
 
 def _name_type(mode: int) -> str:
@@ -191,7 +193,7 @@ def find_matching(pattern: str) -> Search:
     """
     absolute = pattern.startswith(os.sep)
     parts = [part for part in pattern.split(os.sep) if part not in ("", ".")]
-    search, left_out = Search(), []
+    search, left_out, linked = Search(), [], set()
     places = [os.sep if absolute else os.getcwd()]
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
@@ -203,6 +205,11 @@ def find_matching(pattern: str) -> Search:
                 found.left_out = [left for left in found.left_out if not _is_dotted(left.path)]
             else:
                 found = _match_part(place, part, is_last=is_last)
+            if place in linked:
+                found.files = [file._replace(is_linked=True) for file in found.files]
+                found.linked |= set(found.directories)
+            if any(map(is_pattern, parts[: number + 1])):  # a link before it leads to all files alike
+                linked |= found.linked
             search.files += found.files
             left_out += found.left_out
             search.directories += found.directories
@@ -225,6 +232,7 @@ def _match_part(place: str, part: str, *, is_last: bool) -> Search:
     for path in paths:
         if os.path.isdir(path):
             search.directories.append(path)
+            search.linked |= {path} if os.path.islink(path) else set()
         elif is_last or not os.path.exists(path):
             search.files.append(find_file(path))
     return search

@@ -156,7 +156,7 @@ def find_files(options: TextOptions) -> FileList | None:
         return _find_named(options, _name(path), name)
     if was_saved(path):
         return None
-    root = os.path.realpath(path)
+    root = make_absolute(path)
     return _find_data_files(options, root, "") if options.data_files else _find_described(root, options)
 
 
@@ -264,7 +264,7 @@ def _find_data_file(name: str, place: str) -> Search:
     """Search for what a name in data_files means: a file, a directory or a pattern, relative to `place`."""
     path = find_path(os.path.join(place, name)) or os.path.join(place, os.path.expanduser(name))
     if os.path.isdir(path):
-        return walk(os.path.realpath(path), take_all)
+        return walk(make_absolute(path), take_all)
     return _name(path) if os.path.lexists(path) else find_matching(path)
 
 

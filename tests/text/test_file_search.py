@@ -486,10 +486,11 @@ def check_layout(layout: dict[str, Any]) -> None:
             with pytest.raises(SourceError, match=r"doesn't contain any data files"):
                 find(root)
             return
-        for dataset in (root, f"{root}/**"):
-            found = find(dataset).files
+        (Path(top) / "entry").symlink_to(root)
+        for dataset in (root, f"{root}/**", f"{top}/entry", f"{top}/entry/**"):
+            found = [file.replace(f"{top}/entry", root) for file in find(dataset).files]
             assert sorted(map(os.path.realpath, found)) == sorted(expected)  # all of them, each once
-            assert list(found) == sorted(found)
+            assert found == sorted(found)
             visible = {real for real in expected if not re.search(r"/(\.|__)", real[len(root) :])}
             own = {real for real in visible if real.startswith(root) and is_data(os.path.basename(real))}
             assert own <= set(found)  # under its own name
