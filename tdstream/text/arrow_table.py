@@ -97,6 +97,26 @@ def find_columns(text_field: str, types: Types) -> list[str]:
     return list(dict.fromkeys(path[0] for path in steps if path))
 
 
+def find_plain_columns(text_field: str, types: Types) -> list[str]:
+    """Return the columns in which the parts of a text field are; none unless each part is there, as text."""
+    for part in split_text_field(text_field, types):
+        steps = find_steps(part, types)
+        kind = None if steps is None else _find_type(steps, types)
+        if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            return []
+    return find_columns(text_field, types)
+
+
+def _find_type(steps: tuple[str, ...], types: Types) -> pa.DataType | None:
+    """Return the type at some steps; None inside JSON."""
+    kind = types[steps[0]]
+    for step in steps[1:]:
+        if not pa.types.is_struct(kind):
+            return None
+        kind = get_types(kind)[step]
+    return kind
+
+
 def _read_column(table: pa.Table, path: str) -> list[Any] | None:
     """Return the values at a path, as Python objects; None if there is no such field."""
     steps = find_steps(path, get_types(table.schema))

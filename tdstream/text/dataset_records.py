@@ -21,7 +21,8 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -44,6 +45,7 @@ _EXACT = {
     "RebatchedArrowExamplesIterable",
     "FormattedExamplesIterable",
 }
+_PLAIN = {"ArrowExamplesIterable", "SelectColumnsIterable"}  # files and tables as they are
 _SHUFFLED = "BufferShuffledExamplesIterable"
 _MOST_STATE_BYTES = 8_000  # as JSON
 
@@ -52,15 +54,26 @@ class DatasetStreamRecords:
     """The records of an IterableDataset, for a live stream.
 
     Shares are whole shards where there are enough, else every count-th record; num_rows is about a share.
+    Of files whose text is in plain columns only these are read, without a dict for each record; what the
+    dataset's states say does not depend on that.
     """
 
-    def __init__(self, dataset: Any, index: int = 0, count: int = 1, *, num_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        index: int = 0,
+        count: int = 1,
+        *,
+        text_field: str = "",
+        num_rows: int | None = None,
+    ) -> None:
         if getattr(dataset, "_distributed", None) is not None:
             raise SourceError(
                 "the dataset was divided among ranks by split_dataset_by_node, and would be divided again. "
                 "Pass the whole dataset."
             )
         self._dataset, self._index, self._count = dataset, index, count
+        self._text_field = text_field
         self._parts = list(walk_parts(dataset._ex_iterable))
         self._shuffled = any(type(part).__name__ == _SHUFFLED for part in self._parts)
         self.num_rows = _read_num_rows(dataset) if num_rows is None else num_rows
@@ -70,8 +83,8 @@ class DatasetStreamRecords:
         rows = None if self.num_rows is None else -(-self.num_rows // count)
         if count > 1 and self._dataset.num_shards >= count:
             divided = self._dataset.shard(num_shards=count, index=index, contiguous=False)
-            return DatasetStreamRecords(divided, num_rows=rows)
-        return DatasetStreamRecords(self._dataset, index, count, num_rows=rows)
+            return DatasetStreamRecords(divided, text_field=self._text_field, num_rows=rows)
+        return DatasetStreamRecords(self._dataset, index, count, text_field=self._text_field, num_rows=rows)
 
     def open(self, epoch: int, place: Place, block_records: int) -> DatasetBlocks:
         """Begin to read at a place."""
@@ -79,7 +92,9 @@ class DatasetStreamRecords:
         if rows is not None and len(range(self._index, rows, self._count)) < place.records:
             # The dataset's own state would skip what is missing of a shard, and go on with the next one.
             place = Place(len(range(self._index, rows, self._count)))
-        dataset = _copy_dataset(self._dataset)
+        dataset, columns = _copy_dataset(self._dataset), self._find_text_columns()
+        if columns:
+            dataset = dataset.select_columns(columns).with_format("arrow")
         dataset._epoch = epoch if self._shuffled else 0  # an epoch shuffles shards unasked
         if place.state:
             dataset.load_state_dict(copy.deepcopy(place.state))
@@ -87,11 +102,16 @@ class DatasetStreamRecords:
         if not place.state:
             blocks = islice(batches, -(-place.records // block_records))
             place = Place(sum(len(self._own_rows(batch)) for batch in blocks))
-        return DatasetBlocks(dataset, batches, place, self._index, self._count, keeps_state=self._is_exact())
+        names = list(self._dataset.features or ())
+        take = partial(_take_texts, text_field=self._text_field, names=names) if columns else _records
+        return DatasetBlocks(
+            dataset, batches, place, self._index, self._count, take=take, keeps_state=self._is_exact()
+        )
 
-    def _own_rows(self, batch: dict[str, list[Any]]) -> range:
-        """Return which records of a batch are in this share."""
-        return range(self._index, len(next(iter(batch.values()), ())), self._count)
+    def _own_rows(self, batch: Any) -> range:
+        """Return which records of a batch, a dict of lists or an Arrow table, are in this share."""
+        rows = len(next(iter(batch.values()), ())) if isinstance(batch, dict) else batch.num_rows
+        return range(self._index, rows, self._count)
 
     def describe(self) -> dict[str, Any]:
         """Return the dataset's name, configuration and split, where known, and its number of shards."""
@@ -99,6 +119,17 @@ class DatasetStreamRecords:
         named = {"dataset": info.dataset_name, "config": info.config_name, "split": self._dataset.split}
         words = {name: str(value or "") for name, value in named.items()}
         return {"records": "IterableDataset", **words, "num_shards": int(self._dataset.num_shards)}
+
+    def _find_text_columns(self) -> list[str]:
+        """Return the columns of plain text to read alone; none where all records are needed as they are."""
+        features = self._dataset.features
+        if not self._text_field or features is None or find_version(self._dataset) < _MEASURED:
+            return []
+        if not {type(part).__name__ for part in self._parts} <= _PLAIN:
+            return []
+        from tdstream.text.arrow_table import find_plain_columns, get_types  # noqa: PLC0415
+
+        return find_plain_columns(self._text_field, get_types(features.arrow_schema))
 
     def _is_exact(self) -> bool:
         return find_version(self._dataset) >= _MEASURED and all(map(_is_exact, self._parts))
@@ -110,14 +141,16 @@ class DatasetBlocks:
     def __init__(
         self,
         dataset: Any,
-        batches: Iterator[dict[str, list[Any]]],
+        batches: Iterator[Any],
         place: Place,
         index: int,
         count: int,
         *,
+        take: Callable[[Any], list[Any]],
         keeps_state: bool,
     ) -> None:
         self._dataset, self._batches, self._place = dataset, batches, place
+        self._take = take
         self._index, self._count = index, count
         self._keeps_state = keeps_state
 
@@ -127,7 +160,7 @@ class DatasetBlocks:
     def __next__(self) -> list[Any]:
         """Return this stream's records of the dataset's next batch that has any."""
         while True:
-            own = _records(next(self._batches))[self._index :: self._count]
+            own = self._take(next(self._batches))[self._index :: self._count]
             self._move(len(own))
             if own:
                 return own
@@ -153,6 +186,17 @@ def find_version(dataset: Any) -> tuple[int, int]:
 
 def _records(batch: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+
+
+def _take_texts(table: Any, text_field: str, names: list[str]) -> list[Any]:
+    """Return the texts in an Arrow table; where a record has none, a dict with the names of its fields."""
+    from tdstream.text.arrow_table import ArrowTable  # noqa: PLC0415 - other live streams do without pyarrow
+
+    texts = ArrowTable(table).texts(text_field)[0]
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            texts[row] = {**dict.fromkeys(names), **table.slice(row, 1).to_pylist()[0]}
+    return texts
 
 
 def _read_num_rows(dataset: Any) -> int | None:

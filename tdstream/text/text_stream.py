@@ -111,7 +111,7 @@ def open_stream(options: TextOptions, *, in_memory: bool = False) -> TextStream:
         source, source_type = source.with_format(None).to_iterable_dataset(), SourceType.DATASET_STREAM
     records: Records
     if source_type is SourceType.DATASET_STREAM:
-        records = DatasetStreamRecords(source)
+        records = DatasetStreamRecords(source, text_field=options.text_field)
     elif source_type in (SourceType.LIST, SourceType.DATASET, SourceType.SEQUENCE):
         records = SequenceRecords(source)
     else:
