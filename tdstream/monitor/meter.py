@@ -19,6 +19,8 @@ _STARVED = 0.05  # of a step's time
 _UNNOTICED = 0.02  # share of the time; within the noise between two runs
 _BOTTLENECK = 0.10
 _SHORT_STEP_S = 0.01
+_PLENTY = 1e7  # tokens/s that no training of a language model uses on one rank
+_BLOCKED = 0.5  # reads wait for storage if the processor is idle for so much of the wait
 _BURST = 10  # waits come in bursts if their 99 % quantile exceeds the median this many times
 
 
@@ -43,7 +45,7 @@ class DataMeter:
         self.waited_s = 0.0
         """Time spent waiting, including first steps and ends of passes."""
         self._waits = Quantiles()
-        self._seconds = self._wait_s = self._start_up_s = 0.0
+        self._seconds = self._wait_s = self._start_up_s = self._idle_s = 0.0
         self._starved = self._tokens = self._bytes = 0
         self._setup = LoaderSetup()
 
@@ -60,6 +62,7 @@ class DataMeter:
             tokenized=isinstance(getattr(loader, "dataset", loader), Pipeline),
         )
         step_start = asked = self.clock()
+        worked = time.process_time()
         batches, first = iter(loader), True
         while True:
             try:
@@ -69,7 +72,7 @@ class DataMeter:
                 self._start_up_s += waited
                 self.waited_s += waited
                 return
-            received = self.clock()
+            received, computed = self.clock(), time.process_time() - worked
             self.waited_s += received - asked
             tokens, size = count_tokens(batch), count_bytes(batch)  # now: the loop may change the batch
             self.tokens += tokens
@@ -81,7 +84,9 @@ class DataMeter:
                     self._start_up_s += end - step_start
                 else:
                     self._add_step(received - asked, end - step_start, tokens, size)
+                    self._idle_s += max(received - asked - computed, 0.0)
             step_start, first = end, False
+            worked = time.process_time()
             asked = self.clock()  # excludes the meter's own work from the wait
 
     def _add_step(self, wait_s: float, step_s: float, tokens: int, size: int) -> None:
@@ -106,6 +111,7 @@ class DataMeter:
             tokens_per_s=self._tokens / seconds if seconds else 0.0,
             bytes_per_s=self._bytes / seconds if seconds else 0.0,
             feeding=self._setup,
+            idle_s=self._idle_s,
         )
 
 
@@ -212,6 +218,8 @@ class MeterReport:
     """Bytes of the batches' tensors, per second of `seconds`."""
     feeding: LoaderSetup
     """The loader's settings."""
+    idle_s: float | None = None
+    """The part of `wait_s` in which this process did not compute; None if that was not measured."""
 
     @property
     def wait_mean_s(self) -> float:
@@ -248,6 +256,11 @@ def _describe_steps(report: MeterReport) -> str:
     waited = f"{100 * share:.{0 if share >= 0.0995 else 1}f} % of the time"
     if share < _UNNOTICED:
         return f"The trainer is the bottleneck, not the loader: it waited for data {waited}."
+    if report.tokens_per_s >= _PLENTY:
+        return (
+            f"The loader is no bottleneck: the loop received {report.tokens_per_s:,.0f} tokens/s, more than "
+            f"training uses. Nothing need change."
+        )
     role = "the bottleneck" if share >= _BOTTLENECK else "no bottleneck, but costs a little"
     step = f"{_ms(report.wait_mean_s)} of a step of {_ms(report.seconds / report.steps)}"
     if report.compute_mean_s < report.wait_mean_s / 100:
@@ -255,10 +268,11 @@ def _describe_steps(report: MeterReport) -> str:
     else:
         ratio = report.seconds / (report.seconds - report.wait_s)
         gain = f"would be {ratio:.2f} times as fast without waiting"
-    return (
-        f"The loader is {role}: the trainer waited for data {waited} ({step}), and {gain}. "
-        f"To change that: {'; '.join(_advice(report))}."
+    advice = _advice(report)
+    todo = (
+        f"To change that: {'; '.join(advice)}." if advice else "Workers would not help; nothing need change."
     )
+    return f"The loader is {role}: the trainer waited for data {waited} ({step}), and {gain}. {todo}"
 
 
 def _describe_start_up(report: MeterReport) -> str:
@@ -273,14 +287,32 @@ def _describe_start_up(report: MeterReport) -> str:
 
 def _advice(report: MeterReport) -> list[str]:
     """Return what to change, the most useful first."""
-    advice = []
-    if not report.feeding.tokenized:
+    workers, advice = report.feeding.num_workers, []
+    if report.feeding.tokenized:
+        advice += [] if workers is None else _advise_reading(report, workers)
+    else:
         advice.append("prepare the text first, once (cache_dir=..., or tdstream prepare)")
-    if report.feeding.num_workers is not None:
-        advice.append(_advise_workers(report, report.feeding.num_workers))
-    if report.seconds / report.steps < _SHORT_STEP_S:
+        advice += [] if workers is None else [_advise_workers(report, workers)]
+    if report.seconds / report.steps < _SHORT_STEP_S and report.compute_mean_s >= report.wait_mean_s / 100:
         advice.append("use larger batches, since the steps are short")
-    return advice or ["let other processes or threads make the batches ahead of the trainer"]
+    if workers is None:
+        return advice or ["let other processes or threads make the batches ahead of the trainer"]
+    return advice
+
+
+def _advise_reading(report: MeterReport, workers: int) -> list[str]:
+    """Return what to change for a corpus, which one process reads from memory faster than workers send it."""
+    if workers:
+        if _waits_in_bursts(report):
+            return [_advise_workers(report, workers)]
+        return ["compare with num_workers=0, which is faster unless reads wait for storage (tdstream bench)"]
+    if report.idle_s is None or report.idle_s < _BLOCKED * report.wait_s:
+        return []  # it copies rows all the time
+    return [f'{_advise_workers(report, workers)}, or shuffle="block", since reads wait for storage']
+
+
+def _waits_in_bursts(report: MeterReport) -> bool:
+    return report.wait_p99_s > _BURST * max(report.wait_p50_s, 1e-3)
 
 
 def _advise_workers(report: MeterReport, workers: int) -> str:
@@ -289,7 +321,7 @@ def _advise_workers(report: MeterReport, workers: int) -> str:
     With W workers, one worker takes W * (wait + compute) for a batch. With 2 workers, 100 ms of wait and
     100 ms of compute, that is 400 ms, so 4 workers deliver a batch every 100 ms.
     """
-    if workers and report.wait_p99_s > _BURST * max(report.wait_p50_s, 1e-3):
+    if workers and _waits_in_bursts(report):
         return "raise prefetch_factor, since most steps wait little and a few wait long"
     cores = report.feeding.cores
     busy = report.wait_mean_s + report.compute_mean_s if workers else report.wait_mean_s

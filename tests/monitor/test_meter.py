@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -123,8 +124,26 @@ def test_the_loader_tells_how_it_is_fed(make_corpus):
     assert (meter.report().feeding.num_workers, meter.report().feeding.tokenized) == (None, False)
 
 
-def report(wait_s, compute_s, *, p50=None, p99=None, **feeding):
-    """Return the report of 100 steps like this one."""
+@pytest.mark.parametrize("computes", [False, True])
+def test_waits_without_computation_are_told_from_those_with_it(computes):
+    """Three batches after the first: each costs 20 ms of sleep, or 20 ms of the processor."""
+
+    def batches():
+        for _ in range(4):
+            begin = time.process_time()
+            while computes and time.process_time() - begin < 0.02:
+                pass
+            time.sleep(0.0 if computes else 0.02)
+            yield torch.zeros(1)
+
+    meter = tdstream.DataMeter()
+    list(meter.watch(batches()))
+    measured = meter.report()
+    assert measured.wait_s - measured.idle_s == pytest.approx(0.06 if computes else 0.0, abs=0.02)
+
+
+def report(wait_s, compute_s, *, p50=None, p99=None, idle=None, tokens_per_s=1, **feeding):
+    """Return the report of 100 steps like this one; `idle` is the share of the wait without computation."""
     return MeterReport(
         steps=100,
         seconds=100 * (wait_s + compute_s),
@@ -133,9 +152,10 @@ def report(wait_s, compute_s, *, p50=None, p99=None, **feeding):
         wait_p50_s=wait_s if p50 is None else p50,
         wait_p99_s=wait_s if p99 is None else p99,
         starved=1,
-        tokens_per_s=1,
+        tokens_per_s=tokens_per_s,
         bytes_per_s=1,
         feeding=LoaderSetup(**feeding),
+        idle_s=None if idle is None else 100 * wait_s * idle,
     )
 
 
@@ -174,6 +194,29 @@ class TestVerdict:
         """Prepare it first; a corpus has been prepared."""
         assert "prepare the text first" in report(0.3, 0.1, num_workers=0, cores=8).verdict
         assert "prepare" not in report(0.3, 0.1, num_workers=0, cores=8, tokenized=True).verdict
+
+    def test_a_corpus_that_is_read_from_memory_needs_no_workers(self):
+        """The processor copies rows all the time, as workers would have to; only reads that wait gain."""
+        corpus = {"num_workers": 0, "cores": 8, "tokenized": True}
+        for idle in (None, 0.1):
+            words = report(0.03, 0.1, idle=idle, **corpus).verdict
+            assert words.endswith("Workers would not help; nothing need change.")
+            assert "num_workers" not in words
+        words = report(0.3, 0.1, idle=0.9, **corpus).verdict
+        assert "num_workers=3 instead of 0" in words
+        assert "since reads wait for storage" in words
+        workers = report(0.3, 0.1, **{**corpus, "num_workers": 2}).verdict
+        assert "compare with num_workers=0" in workers
+
+    def test_a_hundred_million_tokens_a_second_are_enough(self):
+        """A loop that only reads waits all the time, and is told to change nothing."""
+        words = report(
+            0.0001, 0.0, tokens_per_s=1e8, idle=0.0, num_workers=0, cores=8, tokenized=True
+        ).verdict
+        assert words == (
+            "The loader is no bottleneck: the loop received 100,000,000 tokens/s, more than training uses. "
+            "Nothing need change."
+        )
 
     def test_bursts_short_steps_and_strangers(self):
         """Few long waits want prefetching, short steps larger batches; of an iterator little is known."""
