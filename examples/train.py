@@ -15,6 +15,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 import sysconfig
 from itertools import islice
 from pathlib import Path
@@ -53,13 +54,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--streaming", action="store_true", help="tokenize while reading; .txt by lines")
     parser.add_argument("--tokenizer", help="a name or a directory; a corpus needs none")
     parser.add_argument("--text_field", default="text", help="the text field of a record")
-    parser.add_argument("--output_dir", type=Path, default=Path("runs/train"), help="checkpoint and losses")
+    parser.add_argument("--output_dir", type=Path, help="checkpoint, losses; default runs/train or runs/tiny")
     parser.add_argument("--resume", choices=["auto", "never"], default="auto")
     for name, default in NUMBERS.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
     if parser.parse_known_args()[0].tiny:
         parser.set_defaults(**TINY)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.streaming and (options.tiny or Path(options.data, "meta.json").exists()):
+        parser.error("--streaming reads text with --data; a corpus, or --tiny, does without it")
+    options.output_dir = options.output_dir or Path("runs/tiny" if options.tiny else "runs/train")
+    return options
 
 
 class GPT(nn.Module):
@@ -93,8 +98,15 @@ class Trainer:
         self.options, self.device = options, device
         self.loader, self.val_loader, vocab_size = open_data(options, device)
         batches = options.max_steps * options.grad_accum if options.max_steps else self.loader
-        self.steps = tdstream.steps(batches, 1 if options.max_steps else options.epochs, options.grad_accum)
-        self.gpt = GPT(vocab_size, options.seq_len, options.width, options.depth).to(device)
+        try:
+            self.steps = tdstream.steps(
+                batches, 1 if options.max_steps else options.epochs, options.grad_accum
+            )
+        except TypeError as error:  # a live stream that was not counted
+            sys.exit(f"train: {error} Here: --max_steps.")
+        shape = {"seq_len": options.seq_len, "width": options.width, "depth": options.depth}
+        self.shape = {"vocab_size": vocab_size, **shape}
+        self.gpt = GPT(**self.shape).to(device)
         # Without find_unused_parameters, three or more ranks add gradients in another order after a restart.
         ranks = DistributedDataParallel(self.gpt, find_unused_parameters=True) if WORLD_SIZE > 1 else None
         self.model, self.no_sync = ranks or self.gpt, ranks.no_sync if ranks else contextlib.nullcontext
@@ -108,18 +120,21 @@ class Trainer:
         """Train to the end, from the last checkpoint if there is one."""
         if self.options.resume == "auto" and self.checkpoint.exists():
             self.load()
+        if RANK == 0 and self.step >= self.steps.total:
+            print("this run is complete; --resume never starts it again, --output_dir starts another")
         while self.step < self.steps.total:
             self.run_epoch()
             self.epoch += 1
         loss, entropy = self.validate()
         if RANK == 0:
             print(f"validation loss {loss:.4f}; guessing by frequency alone would reach {entropy:.4f}")
-            print(self.meter.report())
+            if (measured := self.meter.report()).steps:
+                print(measured)
 
     def run_epoch(self) -> None:
         """Train on an epoch, or on the rest of it."""
         self.loader.set_epoch(self.epoch)  # the epoch of a loaded state, whose position is kept
-        bar = tdstream.progress(self.loader, epoch=self.epoch, meter=self.meter)
+        bar = tdstream.progress(self.loader, epoch=self.epoch, meter=self.meter, total=self.batches_of_pass())
         losses = torch.zeros((), device=self.device)  # of the batches since the last step
         keys: dict[str, str] = {}
         for batch in bar:
@@ -140,6 +155,15 @@ class Trainer:
                 self.save()
             if self.step == self.steps.total:
                 return
+
+    def batches_of_pass(self) -> int | None:
+        """Return the batches up to the end of the epoch or of the run; None if only the loader knows them."""
+        accum, done = self.options.grad_accum, int(self.loader.batches_done)
+        last: int = done + (self.steps.total - self.step) * accum
+        if not self.options.streaming:
+            return min(last, len(self.loader))
+        waiting = self.loader.step % accum  # batches of the last epoch that no step has taken
+        return last - waiting if self.options.max_steps else None  # a stream may end earlier
 
     def learn(self, batch: dict[str, Tensor]) -> tuple[Tensor, bool]:
         """Add a batch's gradients; return its share of the step's loss, and whether the step is complete."""
@@ -177,7 +201,10 @@ class Trainer:
         if RANK == 0:
             parts = {name: getattr(self, name).state_dict() for name in ("gpt", "optimizer", "schedule")}
             with (unfinished := self.checkpoint.with_suffix(".tmp")).open("wb") as file:
-                torch.save({**parts, "loaders": states, "epoch": self.epoch, "step": self.step}, file)
+                torch.save(
+                    {**parts, "shape": self.shape, "loaders": states, "epoch": self.epoch, "step": self.step},
+                    file,
+                )
                 file.flush()
                 os.fsync(file.fileno())  # before the rename: no name without its bytes
             unfinished.replace(self.checkpoint)
@@ -185,6 +212,11 @@ class Trainer:
     def load(self) -> None:
         """Resume after the checkpoint. A model with dropout would also save torch.get_rng_state()."""
         saved = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        if saved["shape"] != self.shape:
+            sys.exit(
+                f"train: {self.checkpoint} is of another model: {saved['shape']}, not {self.shape}. "
+                f"Pass another --output_dir, or --resume never to replace it."
+            )
         for name in ("gpt", "optimizer", "schedule"):
             getattr(self, name).load_state_dict(saved[name])
         self.loader.load_state_dict(saved["loaders"][RANK % len(saved["loaders"])])
@@ -197,7 +229,10 @@ def open_data(options: argparse.Namespace, device: torch.device) -> tuple[Any, A
     """Return the loaders for training and validation, and the number of token ids."""
     if options.streaming:  # the first documents are held out
         data, kind = options.data, FORMATS.get(Path(options.data.removesuffix(".gz")).suffix)
-        stream = load_dataset(kind or data, data_files=kind and data, split="train", streaming=True)
+        try:
+            stream = load_dataset(kind or data, data_files=kind and data, split="train", streaming=True)
+        except (OSError, ValueError) as error:
+            sys.exit(f"train: --data {data} cannot be opened: {error}")
         corpus = prepared(options, stream.take(options.val_documents))
         train, held_out = stream.skip(options.val_documents), corpus
     else:
@@ -214,13 +249,17 @@ def prepared(options: argparse.Namespace, text: Any) -> Any:
     """Return the corpus of a text, which rank 0 prepares unless it is a corpus already."""
     if isinstance(text, str) and (Path(text) / "meta.json").exists():
         return Path(text)
+    if not (options.tiny or options.tokenizer):
+        sys.exit(f"train: --data {options.data} is no corpus: to read it as text, pass --tokenizer.")
     tokenizer, corpus = options.tokenizer, options.output_dir / "corpus"
     if options.tiny:  # sources of Python's standard library, as bytes
         files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-e]*.py"))
         text = [file.read_text(encoding="utf-8", errors="ignore")[:20_000] for file in files]
         tokenizer = ByT5Tokenizer(extra_ids=0)
     if RANK == 0:
-        tdstream.prepare(text, tokenizer, corpus, text_field=options.text_field, resume=True, progress=True)
+        how: dict[str, Any] = {"text_field": options.text_field, "progress": True}
+        how["resume" if options.resume == "auto" else "overwrite"] = True
+        tdstream.prepare(text, tokenizer, corpus, **how)
     if WORLD_SIZE > 1:
         dist.barrier()
     return corpus
@@ -243,7 +282,10 @@ def main() -> None:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     options.output_dir.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
-    Trainer(options, device).run()
+    try:
+        Trainer(options, device).run()
+    except tdstream.TdstreamError as error:  # of the data: a name, a corpus, a state
+        sys.exit(f"train: {error}")
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
 

@@ -30,6 +30,8 @@ def run(argv: list[str], output: str) -> int:
     try:
         runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         return int(bool(end.code))
     except BaseException:
         traceback.print_exc()

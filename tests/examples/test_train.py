@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import datasets
 import numpy as np
@@ -95,11 +97,15 @@ class Forks:
         print(json.dumps(job), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
+    def run(self, output_dir, **flags):
+        """Run a training; return its exit code and what was printed."""
+        self.start(output_dir, **flags)
+        return int(self.process.stdout.readline()), (output_dir / "printed.txt").read_text()
+
     def train(self, output_dir, **flags):
         """Train to the end, and return what was printed."""
-        self.start(output_dir, **flags)
-        code, printed = self.process.stdout.readline(), (output_dir / "printed.txt").read_text()
-        assert int(code) == 0, printed
+        code, printed = self.run(output_dir, **flags)
+        assert code == 0, printed
         return printed
 
     def train_until_killed(self, output_dir, at_step, **flags):
@@ -234,3 +240,63 @@ def test_two_ranks_learn_what_one_does(tmp_path, corpus):
     one, two = (np.array(losses(tmp_path / name)) for name in ("one", "two"))
     assert one.shape == (15, 2)
     np.testing.assert_allclose(one, two, rtol=1e-3)
+
+
+def test_the_end_of_a_run_is_shown(tmp_path, corpus, forks):
+    """A complete run says so, and another model does not continue it."""
+    flags = flags_of(corpus, max_steps=3)
+    printed = forks.train(tmp_path, **flags)
+    again = forks.train(tmp_path, **flags)
+    assert "this run is complete" in again
+    assert re.search(GUESSING, printed).group() in again
+    assert "Nothing was measured" not in again
+
+    code, refused = forks.run(tmp_path, **flags | {"width": 32})
+    assert code == 1
+    assert re.search(r"train: .*checkpoint.pt is of another model: .*'width': 16.*'width': 32", refused)
+    assert "Traceback" not in refused
+    assert "resuming" not in forks.train(tmp_path, **flags | {"width": 32, "resume": "never"})
+
+
+@pytest.mark.parametrize(("streaming", "done", "step", "max_steps", "total"), [
+    (False, 0, 0, 3, 12),  # of an epoch of 19 batches, 4 to a step: 100 % are 3 steps
+    (False, 8, 2, 3, 12),
+    (False, 0, 5, 10, 19),  # the whole epoch, whose last step has 3
+    (False, 0, 0, 0, 19),
+    (True, 0, 0, 10, 40),
+    (True, 3, 5, 10, 20),  # 23 batches in, 3 of them in this epoch: 20 made steps, and 17 are to come
+    (True, 0, 0, 0, None),  # the loader has a count
+])  # fmt: skip
+def test_the_bar_ends_where_the_run_or_its_epoch_ends(streaming, done, step, max_steps, total):
+    """The total of a pass, in batches, those before a resume included."""
+    options = SimpleNamespace(grad_accum=4, max_steps=max_steps, streaming=streaming)
+    batches = MagicMock(batches_done=done, step=23 if done else 0, __len__=lambda _: 19)
+    steps = SimpleNamespace(total=max_steps or 10)
+    run = SimpleNamespace(options=options, loader=batches, steps=steps, step=step)
+    assert runpy.run_path(str(TRAIN))["Trainer"].batches_of_pass(run) == total
+
+
+def test_a_typo_ends_in_a_sentence(tmp_path, corpus, forks):
+    """The name, and what to do; never a traceback."""
+    ByT5Tokenizer(extra_ids=0).save_pretrained(tokenizer := tmp_path / "bytes")
+    for flags, said in (
+        ({"data": "no/corpus", "tokenizer": tokenizer}, "no/corpus"),
+        ({"data": "no/corpus"}, "--data no/corpus is no corpus: to read it as text, pass --tokenizer"),
+        ({"data": "texts.jsonl", "streaming": True, "tokenizer": "x"}, "--data texts.jsonl cannot be opened"),
+        ({"data": corpus, "seq_len": 10_000}, "fewer than the 10,001 of one sample"),
+    ):
+        code, printed = forks.run(tmp_path / "run", **flags, max_steps=1)
+        assert code == 1
+        assert re.search(r"^train: ", printed, re.MULTILINE)
+        assert said in printed
+        assert "Traceback" not in printed
+
+
+def test_the_defaults_of_two_trials_share_no_directory(monkeypatch):
+    """--tiny, and then --data as the next line of the docstring has it."""
+    trainer = runpy.run_path(str(TRAIN))
+    found = []
+    for flags in (["--tiny"], ["--data=data/corpus"]):
+        monkeypatch.setattr(sys, "argv", ["train.py", *flags])
+        found.append(trainer["parse_arguments"]().output_dir)
+    assert found == [Path("runs/tiny"), Path("runs/train")]
