@@ -35,10 +35,16 @@ _TEMPORARY = re.compile(
 )
 _TEMPORARY_DIRECTORIES = ("_temporary", "_delta_log", "_spark_metadata")
 _ABOUT_TXT = ("readme", "license", "licence", "copying", "notice", "citation", "changelog")
-_ABOUT_JSON = (
-    "config", "dataset_dict", "dataset_info", "dataset_infos", "dataset-metadata", "manifest", "meta",
-    "metadata", "state",
-)  # fmt: skip
+_ABOUT = {
+    "txt": _ABOUT_TXT,
+    "md": _ABOUT_TXT,
+    "json": (
+        "config", "dataset_dict", "dataset_info", "dataset_infos", "dataset-metadata", "manifest", "meta",
+        "metadata", "state",
+    ),
+    "": (*_ABOUT_TXT, "_success", "_metadata", "_common_metadata"),
+}  # fmt: skip
+"""Names of files that describe the data beside them, by the last part of the name."""
 
 
 def find_ending(name: str) -> str:
@@ -62,15 +68,14 @@ def judge_file(name: str) -> str:
     """Return why a file of this name in a directory is not data; empty if it is."""
     if name.startswith("."):
         return HIDDEN
+    stem, _, ending = name.lower().partition(".")
+    if stem in _ABOUT.get(ending.rpartition(".")[2], ()):
+        return DESCRIPTION
     if not find_ending(name):
         lower = name.lower()
         cut = _TEMPORARY.search(lower)
         return TEMPORARY if cut and find_ending(lower[: cut.start()]) else UNKNOWN
-    if name.startswith("~$"):  # made by office programs while a file is open
-        return TEMPORARY
-    stem, _, ending = name.lower().partition(".")
-    about = {"txt": _ABOUT_TXT, "json": _ABOUT_JSON}.get(ending.rpartition(".")[2], ())
-    return DESCRIPTION if stem in about else ""
+    return TEMPORARY if name.startswith("~$") else ""  # made by office programs while a file is open
 
 
 def judge_directory(name: str) -> str:

@@ -184,8 +184,11 @@ def find_path(name: str) -> str | None:
 
 def was_saved(path: str) -> bool:
     """Return whether a directory was written by ``Dataset.save_to_disk``."""
-    names = ("dataset_dict.json", "state.json")
-    return any(os.path.isfile(os.path.join(path, name)) for name in names)
+
+    def holds(*names: str) -> bool:
+        return all(os.path.isfile(os.path.join(path, name)) for name in names)
+
+    return holds("dataset_dict.json") or holds("state.json", "dataset_info.json")
 
 
 def _find_described(root: str, options: TextOptions) -> FileList | None:
@@ -255,7 +258,8 @@ def _find_data_files(options: TextOptions, place: str, chosen: str) -> FileList 
         files += found
     if not all(search.are_named for search in searches):
         _check_no_file_twice(files)
-    format_ = check_one_format([file.path for file in files], "data_files")
+    known = [file.path for file in files if find_ending(file.path) or not chosen]
+    format_ = check_one_format(known, "data_files") if known else chosen
     left_out = [left for search in searches for left in search.left_out]
     return _make_list(files, chosen or format_, left_out)
 

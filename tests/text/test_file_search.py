@@ -101,6 +101,8 @@ class TestPlaces:
         monkeypatch.chdir(tmp_path)
         assert names(find("json", data_files=("b.jsonl",)), tmp_path) == ["b.jsonl"]
         assert names(find("./json", data_files=("a.jsonl",)), tmp_path) == ["json/a.jsonl"]
+        mixed = find("json", data_files=("b.jsonl", "c.log"))
+        assert (names(mixed, tmp_path), mixed.format) == (["b.jsonl", "c.log"], "json")
         logs = find("text", data_files=("*.log",))
         assert (names(logs, tmp_path), logs.format) == (["c.log"], "text")
 
@@ -205,7 +207,7 @@ LEFTOVERS = [
     "a.jsonl.old", "a.jsonl.1", "a.jsonl.gz.aria2", "#a.jsonl#", "~$a.csv", "._a.jsonl", ".hidden/b.jsonl",
     "__MACOSX/b.jsonl", "_temporary/0/b.jsonl", "dataset_infos.json", "dataset_info.json", "README.md",
     "readme.txt", "LICENSE.txt", "_SUCCESS", "_metadata", "meta.json", "config.json", "notes.pdf",
-    "archive.tar", "a", "jsonl",
+    "state.json", "archive.tar", "a", "jsonl",
 ]  # fmt: skip
 
 
@@ -242,7 +244,7 @@ class TestLeftovers:
         touch(tmp_path, "a.jsonl.bak", "README.md")
         with pytest.raises(
             SourceError,
-            match=r"holds only 1 of unknown ending \(.*README\.md\), 1 temporary \(.*a\.jsonl\.bak\), all",
+            match=r"holds only 1 describing data \(.*README\.md\), 1 temporary \(.*a\.jsonl\.bak\), all",
         ):
             find(tmp_path)
         with pytest.raises(
