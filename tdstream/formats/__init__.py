@@ -1,0 +1,1 @@
+"""Token files of every format: what they are, where their tokens lie, and where documents end."""

@@ -1,0 +1,102 @@
+"""Which format files are of: exactly one says so, with evidence, or a sentence asks."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
+from tdstream.formats import arrow, datatrove, litdata, litpacked, llmc, mds, megatron, npy, raw
+from tdstream.formats.description import CONVERT, Description, FormatOptions, check_stored_dtype
+
+
+class Format(NamedTuple):
+    """A format of token files."""
+
+    recognize: Callable[[Path], str | None]
+    """Returns the evidence that a path is of this format."""
+    describe: Callable[[Path, str, FormatOptions], Description]
+    what: str
+    """Whose it is."""
+
+
+FORMATS: dict[str, Format] = {
+    megatron.NAME: Format(megatron.recognize, megatron.describe, "Megatron, NeMo, GPT-NeoX: P.bin and P.idx"),
+    llmc.NAME: Format(llmc.recognize, llmc.describe, "llm.c, modded-nanogpt: .bin shards with a header"),
+    litpacked.NAME: Format(litpacked.recognize, litpacked.describe, "lit-gpt, TinyLlama: packed .bin files"),
+    datatrove.NAME: Format(datatrove.recognize, datatrove.describe, "datatrove, nanotron: .ds files"),
+    litdata.NAME: Format(litdata.recognize, litdata.describe, "litData: a folder with index.json"),
+    mds.NAME: Format(mds.recognize, mds.describe, "MosaicML streaming: a folder with index.json"),
+    arrow.NAME: Format(arrow.recognize, arrow.describe, "datasets: Arrow files with input_ids"),
+    npy.NPY: Format(npy.recognize, npy.describe, "numpy.save: .npy files"),
+    npy.OLMO: Format(npy.recognize_raw, npy.describe_raw, "OLMo, dolma: raw tokens named .npy"),
+}
+"""Formats that files prove."""
+RAW = Format(raw.recognize, raw.describe, "nanoGPT: raw tokens named .bin")
+NAMES = (*FORMATS, raw.NAME)
+
+
+def describe(path: str | Path, options: FormatOptions) -> Description:
+    """Return what lies at a path: a directory, a file, a prefix P of P.bin and P.idx, or a glob pattern.
+
+    Raises:
+        CorpusNotFoundError: If there is nothing, or nothing that any format knows.
+        CorpusError: If files are damaged, or of a variant that is not read.
+        ConfigError: If the files do not tell what has to be known, or contradict the options.
+    """
+    place = Path(path).absolute()
+    if options.dtype is not None:
+        options = replace(options, dtype=check_stored_dtype(options.dtype))
+    name, evidence = _choose(place, options)
+    description = (FORMATS.get(name) or RAW).describe(place, evidence, options)
+    if options.eos_token_id is None:
+        return description
+    return replace(description, facts={**description.facts, "eos_token_id": options.eos_token_id})
+
+
+def _choose(path: Path, options: FormatOptions) -> tuple[str, str]:
+    """Return the name of the one format, and the evidence for it."""
+    if options.format not in (None, *NAMES):
+        raise ConfigError(f"format must be one of {', '.join(NAMES)}, got {options.format!r}.")
+    found = {name: seen for name, one in FORMATS.items() if (seen := one.recognize(path)) is not None}
+    if options.format == raw.NAME and found:
+        name, seen = next(iter(found.items()))
+        raise ConfigError(f"{path} is not raw: {seen} ({FORMATS[name].what}). Leave format out.")
+    if options.format is not None:
+        known = found.get(options.format) if options.format in FORMATS else raw.recognize(path)
+        if known is None:
+            seen = "; ".join(found.values()) or "nothing that tells a format"
+            raise ConfigError(
+                f"{path} is not of the format {options.format!r}; found: {seen}. Leave format out."
+            )
+        return options.format, known
+    if len(found) > 1:
+        raise ConfigError(
+            f"{path} could be of several formats: {'; '.join(found.values())}. Pass "
+            f"format={' or '.join(map(repr, found))}."
+        )
+    if found:
+        return next(iter(found.items()))
+    bare = raw.recognize(path)
+    if bare is not None:
+        return raw.NAME, bare
+    raise _nothing(path)
+
+
+def _nothing(path: Path) -> CorpusNotFoundError | CorpusError:
+    """Return the error for a path that no format knows."""
+    if (path / "shard_ledger.json").is_file():
+        return CorpusError(f"{path} is a cache of Levanter, whose tokens are compressed. {CONVERT}")
+    if path.is_dir() and (any(path.glob("*.parquet")) or path.suffix == ".parquet"):
+        return CorpusError(
+            f"{path} holds Parquet files, which are encoded and cannot be mapped. If they hold token ids: "
+            f"{CONVERT} If they hold text, pass tokenizer=... and cache_dir=..., or run tdstream prepare."
+        )
+    if path.exists():
+        return CorpusNotFoundError(f"{path} holds no token files of a known format.")
+    matched = glob.glob(str(path)) if glob.has_magic(str(path)) else []
+    what = "matches no file" if glob.has_magic(str(path)) and not matched else "does not exist"
+    return CorpusNotFoundError(f"{path} {what}.")
