@@ -18,7 +18,7 @@ FLOORS = (  # each room imports only from rooms above it
     ("distributed",),
     ("schedule",),
     ("corpus",),
-    ("writing", "text"),
+    ("writing", "text", "formats"),
     ("verification", "preparation", "nodes"),
     ("streams",),
     ("pipelines",),
@@ -28,7 +28,7 @@ FLOORS = (  # each room imports only from rooms above it
     ("__main__",),
 )
 SHARED_BY_NODES = {"base", "batch", "document_fields", "rows"}
-HEAVY = {"datasets": {"text"}, "transformers": {"text"}, "pyarrow": {"text"}}
+HEAVY = {"datasets": {"text"}, "transformers": {"text"}, "pyarrow": {"text", "formats"}}
 
 
 def modules() -> list[Path]:

@@ -1,7 +1,7 @@
 """Files derived from a corpus: their places, locks and atomic writes, and the counts of windows.
 
-They are in `.tdstream` in the corpus's directory or, if that cannot be written, in the user's cache. They may
-be deleted while no run uses them; they are made again.
+They are in `.tdstream` in the corpus's directory or, if that cannot be written or is no corpus of tdstream's
+own, in the user's cache. They may be deleted while no run uses them; they are made again.
 
 Window counts are the windows before each block of documents. For many documents they are kept in a file,
 int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the counts.
@@ -30,6 +30,7 @@ from tdstream.core.errors import OutputError
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
+from tdstream.corpus.meta import META_FILE
 from tdstream.schedule.windows import DocumentCut
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 def list_places(directory: Path) -> list[Path]:
     """Return the directories for files derived from a corpus, the preferred one first."""
     own = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
-    found = [directory / DERIVED_DIR]
+    found = [directory / DERIVED_DIR] if (directory / META_FILE).exists() else []
     with suppress(RuntimeError):  # there is no home directory
         found.append(user_cache("corpora") / own)
     return found
@@ -192,7 +193,8 @@ def count_windows(
 
 def count_document_windows(ends: DocumentEnds, cut: DocumentCut, lengths: Ints, numbers: Ints) -> Ints:
     """Count the windows of documents, by their tokens and their numbers, both of any one shape."""
-    text = lengths - (numbers < ends.num_ends)  # tokens before the end-of-text token, if there is one
+    # Tokens without the end-of-text token, if there is one.
+    text = lengths - (numbers < ends.num_ends) if ends.hold_token else lengths
     return np.where(cut.is_kept(text), cut.count(lengths), 0)
 
 

@@ -25,11 +25,20 @@ class DocumentEnds:
     Part i is tokens offsets[i] .. offsets[i + 1] - 1 of the stream, offsets int64 [num_parts + 1]; counts[i]
     documents end in it, int64 [num_parts]. `load(i)` returns their ends, int64, ascending, 1 to the tokens of
     the part; it is called when needed, in each process, and must be picklable. `key` changes with the files
-    that the ends are read from; it names files derived from them.
+    that the ends are read from; it names files derived from them. `hold_token` says whether a token that is
+    no text ends each document, or begins it.
     """
 
-    def __init__(self, offsets: Ends, counts: Ends, load: Callable[[int], Ends], *, key: str = "") -> None:
-        self.key = key
+    def __init__(
+        self,
+        offsets: Ends,
+        counts: Ends,
+        load: Callable[[int], Ends],
+        *,
+        key: str = "",
+        hold_token: bool = True,
+    ) -> None:
+        self.key, self.hold_token = key, hold_token
         self.total_tokens, self.num_ends = int(offsets[-1]), int(counts.sum())
         self._offsets: list[int] = offsets.tolist()
         self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

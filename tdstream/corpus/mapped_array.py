@@ -67,6 +67,23 @@ def check_size(path: Path, size: int | None, count: int, dtype: np.dtype[Any], w
     )
 
 
+def map_part(path: Path, dtype: np.dtype[Any], offset: int, count: int, size: int) -> Any:
+    """Map `count` numbers from a byte of a file on, as a read-only array.
+
+    Raises CorpusError if the file is gone or has not `size` bytes.
+    """
+    try:
+        now = path.stat().st_size
+        mapped = (
+            np.memmap(path, dtype, "r", offset, (count,)) if count and now == size else np.empty(0, dtype)
+        )
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{path} cannot be read any more: {error}. Was it moved or deleted?") from error
+    if now != size:
+        raise CorpusError(f"{path} had {size:,} bytes when it was opened, has {now:,} now.")
+    return np.asarray(mapped)
+
+
 def map_array(path: Path, dtype: np.dtype[Any], count: int | None = None, what: str = "tokens") -> Any:
     """Map a file as a read-only array of `count` numbers, or of all of them.
 

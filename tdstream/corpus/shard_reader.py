@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.corpus.mapped_array import map_array
+from tdstream.corpus.mapped_array import map_array, map_part
 from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
@@ -205,14 +205,46 @@ class ShardMaps:
             start, length = start + len(part), length - len(part)
         return parts
 
+    def open_shard(self, shard: int) -> Tokens:
+        """Map a shard; raise CorpusError if it has changed since the corpus was opened."""
+        tokens: Tokens = map_array(
+            self.path(shard), self.dtype, self.offsets[shard + 1] - self.offsets[shard]
+        )
+        return tokens
+
     def _mapped(self, shard: int) -> Mapped:
         found = self._maps.get(shard)
         if found is None:
-            expected = self.offsets[shard + 1] - self.offsets[shard]
-            tokens: Tokens = map_array(self.path(shard), self.dtype, expected)
+            tokens = self.open_shard(shard)
             found = Mapped(tokens, tokens.view(np.uint8).data)
             self._maps.add(shard, found)
         return found
+
+
+class PieceMaps(ShardMaps):
+    """Pieces of files as one token stream; a piece takes the place of a shard.
+
+    Piece i begins at byte firsts[i] of files[i], a file of sizes[i] bytes.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        firsts: Sequence[int],
+        sizes: Sequence[int],
+        offsets: NDArray[np.int64],
+        dtype: np.dtype[Any],
+    ) -> None:
+        super().__init__(Path(), files, offsets, dtype)
+        self._firsts, self._sizes = firsts, sizes
+
+    def open_shard(self, shard: int) -> Tokens:
+        """Map a piece; raise CorpusError if its file has changed since it was opened."""
+        count = self.offsets[shard + 1] - self.offsets[shard]
+        tokens: Tokens = map_part(
+            self.path(shard), self.dtype, self._firsts[shard], count, self._sizes[shard]
+        )
+        return tokens
 
 
 class JoinedMaps(ShardMaps):
@@ -229,5 +261,14 @@ class JoinedMaps(ShardMaps):
 
     def path(self, shard: int) -> Path:
         """Return the path of a shard."""
-        corpus = bisect_right(self._shards, shard) - 1
-        return self._corpora[corpus].path(shard - self._shards[corpus])
+        corpus, own = self._find_corpus(shard)
+        return corpus.path(own)
+
+    def open_shard(self, shard: int) -> Tokens:
+        """Map a shard as its corpus does."""
+        corpus, own = self._find_corpus(shard)
+        return corpus.open_shard(own)
+
+    def _find_corpus(self, shard: int) -> tuple[ShardMaps, int]:
+        number = bisect_right(self._shards, shard) - 1
+        return self._corpora[number], shard - self._shards[number]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.checks import check_bool, check_int
 from tdstream.core.errors import ConfigError, CorpusError
 
 Ends = NDArray[np.int64]
@@ -85,6 +86,23 @@ class FormatOptions:
     """The token that marks documents."""
     eos_first: bool | None = None
     """Whether it stands first in each document; None is the format's habit."""
+
+
+    @classmethod
+    def of(cls, format: Any, dtype: Any, eos_token_id: Any, eos_first: Any) -> FormatOptions:  # noqa: A002
+        """Return options; raise ConfigError for one of a wrong type."""
+        if format is not None and not isinstance(format, str):
+            raise ConfigError(f"format must be a name, got {format!r}.")
+        return cls(
+            format=format,
+            dtype=None if dtype is None else check_stored_dtype(dtype),
+            eos_token_id=None if eos_token_id is None else check_int("eos_token_id", eos_token_id, at_least=0),
+            eos_first=None if eos_first is None else check_bool("eos_first", eos_first),
+        )
+
+
+NOTHING_TOLD = FormatOptions()
+"""Files that tell everything themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

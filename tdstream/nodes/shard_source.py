@@ -21,6 +21,9 @@ from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.corpus.mapped_array import check_size, list_sizes
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import ShardMaps
+from tdstream.formats import raw
+from tdstream.formats.description import FormatOptions
+from tdstream.formats.recognize import describe
 from tdstream.schedule.windows import DocumentCut
 
 if TYPE_CHECKING:
@@ -157,7 +160,7 @@ class ShardSource(IdentityState):
         path = self.directory / META_FILE
         shards = sorted(file for file in sizes if file.endswith(".bin"))
         if not path.exists():
-            return self._make_meta(shards, sizes, dtype)
+            return self._make_meta(dtype)
         meta = read_meta(path)
         if meta.dtype not in DTYPES:
             raise CorpusError(f'{path} has dtype {meta.dtype!r}; tdstream reads "uint16" and "uint32".')
@@ -184,30 +187,24 @@ class ShardSource(IdentityState):
                 self.directory,
             )
 
-    def _make_meta(self, files: list[str], sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
+    def _make_meta(self, dtype: str | None) -> CorpusMeta:
         """Return the meta of a corpus without meta.json: its *.bin files."""
         if (self.directory / STAGING_DIR).exists():
             raise CorpusError(
                 f"{self.directory} holds a preparation that has not finished ({STAGING_DIR}/ and "
                 f"no {META_FILE}). Wait for it, or run it again."
             )
-        if not files:
-            raise CorpusNotFoundError(
-                f"{self.directory} has no {META_FILE} and no *.bin file; it is not a corpus."
-            )
-        if dtype is None:
+        description = describe(self.directory, FormatOptions(dtype=dtype))
+        if description.format != raw.NAME:
             raise ConfigError(
-                f"{self.directory} has no {META_FILE}, so the type of its tokens is unknown. "
-                f'Pass dtype="uint16" or dtype="uint32".'
+                f"{self.directory} is of another format, {description.format}: {description.evidence}. "
+                f"tdstream.build and tdstream.loader read it."
             )
-        itemsize = DTYPES[dtype].itemsize
-        for file in files:
-            if sizes[file] % itemsize:
-                raise CorpusError(
-                    f"{self.directory / file} has {sizes[file]:,} bytes, not a multiple of the {itemsize} of "
-                    f"a token. It was probably cut while it was copied, or has another dtype."
-                )
-        return CorpusMeta(dtype=dtype, chunks=tuple(Shard(file, sizes[file] // itemsize) for file in files))
+        pieces = description.pieces
+        return CorpusMeta(
+            dtype=description.dtype.name,
+            chunks=tuple(Shard(Path(piece.path).name, piece.tokens) for piece in pieces),
+        )
 
 
 def check_dtype(dtype: DTypeLike) -> str:

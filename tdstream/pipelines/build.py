@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from tdstream.core.checks import check_bool
 from tdstream.distributed.topology import Topology, resolve_topology
+from tdstream.formats.description import FormatOptions
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_fields import make_document_fields
 from tdstream.nodes.mixture_node import MixtureNode
@@ -57,6 +58,9 @@ def build(
     cu_seqlens_capacity: int | None = None,
     block_samples: int = 1024,
     dtype: DTypeLike | None = None,
+    format: str | None = None,  # noqa: A002 - the field's word
+    eos_token_id: int | None = None,
+    eos_first: bool | None = None,
     labels: str = "next",
     tail: str = "drop",
     source_id: bool = False,
@@ -67,7 +71,8 @@ def build(
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory (token shards and meta.json), or a part of one from `split`. Or several of
+        source: A corpus directory (token shards and meta.json), or token files of another tool: a directory, a
+            file, a prefix P of P.bin and P.idx, or a pattern. Or a part of one from `split`. Or several of
             them to mix: name -> (source, weight), or a `Mixture`. Or a `tdstream.nodes.TokenSource`. Or
             text: a list of texts or a `datasets.Dataset` is tokenized into memory here; a
             `datasets.IterableDataset`, a function that returns an iterator over texts or records, or any
@@ -103,7 +108,10 @@ def build(
         cu_seqlens_capacity: A fixed length for cu_seqlens, for compiled models: it is padded with its last
             value, and max_seqlen is seq_len. A batch that needs more raises an error.
         block_samples: Samples in a block, for shuffle="block".
-        dtype: "uint16" or "uint32", if the corpus has no meta.json.
+        dtype: The type of the tokens, if the files do not tell it.
+        format: The format of other tools' files, if they could be of several; None recognizes it.
+        eos_token_id: The token that marks documents in other tools' files, if these do not tell where they end.
+        eos_first: Whether that token stands first in a document, not last; None is the format's habit.
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
             that shift them inside, as those of transformers do.
         tail: "drop" drops an epoch's last incomplete global batch; "wrap" fills it from the beginning of the
@@ -156,7 +164,8 @@ def build(
     apply_option_rules(
         kind, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
         cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
-        block_samples=block_samples, dtype=dtype, shuffle=shuffle, cut=cut, documents=documents,
+        block_samples=block_samples, dtype=dtype, format=format, eos_token_id=eos_token_id,
+        eos_first=eos_first, shuffle=shuffle, cut=cut, documents=documents,
         samples=samples, tail=tail, source_id=source_id,
     )  # fmt: skip
     fields = make_document_fields(
@@ -166,9 +175,10 @@ def build(
         capacity=cu_seqlens_capacity,
     )
     collate = Collate(batched=batch_size is not None, labels=labels, documents=fields)
+    files = FormatOptions.of(format, dtype, eos_token_id, eos_first)
     arguments = _Build(
         source=given, tokenizer=tokenizer, text_field=text_field, encoder=encoder, num_proc=num_proc,
-        cache_dir=cache_dir, shuffle_buffer=shuffle_buffer, dtype=dtype, source_id=source_id, spec=spec,
+        cache_dir=cache_dir, shuffle_buffer=shuffle_buffer, files=files, source_id=source_id, spec=spec,
         collate=collate, batch_size=batch_size, tail=tail, strict=strict, topology=topology,
     )  # fmt: skip
     return _BUILDERS[kind](arguments)
@@ -185,7 +195,7 @@ class _Build:
     num_proc: int
     cache_dir: Any
     shuffle_buffer: int | None
-    dtype: Any
+    files: FormatOptions
     source_id: bool
     spec: SampleSpec
     collate: Collate
@@ -216,12 +226,12 @@ class _Build:
 
 
 def _build_corpus(build: _Build) -> Pipeline:
-    return build.over(compose_corpus(build.source, build.spec, dtype=build.dtype))
+    return build.over(compose_corpus(build.source, build.spec, build.files))
 
 
 def _build_mixture(build: _Build) -> Pipeline:
     node = compose_mixture(
-        build.source, build.spec, dtype=build.dtype, strict=build.strict, source_id=build.source_id
+        build.source, build.spec, files=build.files, strict=build.strict, source_id=build.source_id
     )
     return build.over((node,))
 

@@ -15,6 +15,7 @@ from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.pack_plan import PackOptions
 from tdstream.distributed.topology import Topology
+from tdstream.formats.description import NOTHING_TOLD, FormatOptions
 from tdstream.nodes.base import DocumentSource, ReaderNode, TokenSource
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.document_marks import DocumentMarks
@@ -23,6 +24,7 @@ from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.packed_documents import PackedDocuments
 from tdstream.nodes.sample_range import SampleRange
+from tdstream.nodes.format_source import open_source
 from tdstream.nodes.shard_source import ShardSource
 from tdstream.nodes.text_tokens import TextTokens
 from tdstream.pipelines.views import View, select_samples
@@ -43,13 +45,13 @@ IndexedNodes = tuple[TokenSource, ReaderNode, EpochPermutation]
 
 
 def compose_corpus(
-    source: str | Path | View | TokenSource, spec: SampleSpec, *, dtype: DTypeLike | None = None
+    source: str | Path | View | TokenSource, spec: SampleSpec, files: FormatOptions = NOTHING_TOLD
 ) -> IndexedNodes:
-    """Return the nodes of a corpus directory, of a part of one, or of a token source."""
+    """Return the nodes of a corpus, of a part of one, or of a token source."""
     if isinstance(source, TokenSource):
         return compose_nodes(source, spec)
     view, directory = (source, source.directory) if isinstance(source, View) else (None, source)
-    return compose_nodes(ShardSource(directory, dtype=dtype), spec, view)
+    return compose_nodes(open_source(directory, files), spec, view)
 
 
 def compose_memory(text: TextOptions, spec: SampleSpec, *, quiet: bool) -> IndexedNodes:

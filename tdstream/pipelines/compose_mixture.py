@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.shard_reader import JoinedMaps
+from tdstream.formats.description import NOTHING_TOLD, FormatOptions
 from tdstream.nodes.base import Node, ReaderNode, TokenSource
 from tdstream.nodes.document_marks import DocumentMarks
 from tdstream.nodes.epoch_permutation import EpochPermutation
@@ -40,7 +41,7 @@ def compose_mixture(
     mixture: Mixture,
     spec: SampleSpec,
     *,
-    dtype: DTypeLike | None = None,
+    files: FormatOptions = NOTHING_TOLD,
     strict: bool = True,
     source_id: bool = False,
 ) -> MixtureNode:
@@ -52,7 +53,7 @@ def compose_mixture(
                 f"token source, got {type(source).__name__}. Prepare text first: tdstream prepare makes a "
                 f"corpus of it."
             )
-    composed = {name: compose_corpus(source, spec, dtype=dtype) for name, source in mixture.sources.items()}
+    composed = {name: compose_corpus(source, spec, files) for name, source in mixture.sources.items()}
     _check_tokenizers({name: source for name, (source, _, _) in composed.items()}, strict=strict)
     parts = [
         Part(
