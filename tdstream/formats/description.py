@@ -87,7 +87,6 @@ class FormatOptions:
     eos_first: bool | None = None
     """Whether it stands first in each document; None is the format's habit."""
 
-
     @classmethod
     def of(cls, format: Any, dtype: Any, eos_token_id: Any, eos_first: Any) -> FormatOptions:  # noqa: A002
         """Return options; raise ConfigError for one of a wrong type."""
@@ -96,7 +95,9 @@ class FormatOptions:
         return cls(
             format=format,
             dtype=None if dtype is None else check_stored_dtype(dtype),
-            eos_token_id=None if eos_token_id is None else check_int("eos_token_id", eos_token_id, at_least=0),
+            eos_token_id=None
+            if eos_token_id is None
+            else check_int("eos_token_id", eos_token_id, at_least=0),
             eos_first=None if eos_first is None else check_bool("eos_first", eos_first),
         )
 
@@ -149,7 +150,7 @@ def count_tokens(path: Path, size: int, offset: int, itemsize: int) -> int:
     tokens, rest = divmod(size - offset, itemsize)
     if rest or tokens < 0:
         raise CorpusError(
-            f"{path} has {size - offset:,} bytes of tokens, not a multiple of the {itemsize} of one. It was "
+            f"{path} has {size - offset:,} bytes, not a multiple of the {itemsize} of a token. It was "
             f"probably cut while it was copied, or has another dtype."
         )
     return tokens

@@ -17,9 +17,9 @@ _KINDS = {"tr": "train", "va": "validation", "de": "validation", "te": "test", "
 
 
 def find_set(path: Path, pattern: str) -> list[Path]:
-    """Return a file, or the files of a directory or glob pattern, by name; none if there are none."""
+    """Return the files that match, of a file, a directory or a glob pattern, by name."""
     if path.is_file():
-        return [path]
+        return [path] if path.match(pattern) else []
     if path.is_dir():
         files = sorted(
             file for file in path.glob(pattern) if file.is_file() and not file.name.startswith(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tdstream.core.errors import ConfigError, CorpusError
+from tdstream.core.errors import ConfigError
 from tdstream.formats.description import (
     STORED_AS,
     Description,
@@ -21,31 +21,28 @@ NAME = "raw"
 
 
 def recognize(path: Path) -> str | None:
-    """Return the evidence that a path may be of this format, else None; only what no other format knows."""
-    files = find_set(path, "*.bin")
-    return f"{len(files):,} .bin files without a header" if files else None
+    """Return the evidence that a path may be of this format, else None: what no other format knows."""
+    return "its .bin files begin with no magic number" if find_set(path, "*.bin") else None
 
 
 def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
     """Return a piece for each file."""
     if options.dtype is None:
         raise ConfigError(
-            f"{path} holds .bin files without a header or a meta.json, so the type of their tokens is "
-            f"unknown. "
-            f'Pass dtype="uint16" (nanoGPT\'s), "uint32" or "int32".'
+            f"{path} has no meta.json, and its .bin files no header, so the type of their tokens is unknown. "
+            f"Pass "
+            f'dtype="uint16" or dtype="uint32".'
         )
     itemsize = STORED_AS[options.dtype].itemsize
     pieces = []
     for file in find_set(path, "*.bin"):
         size = size_of(file)
         pieces.append(Piece(str(file), 0, count_tokens(file, size, 0, itemsize), size))
-    if not pieces:
-        raise CorpusError(f"{path} has no .bin file.")
     return Description(
         format=NAME,
         path=str(path),
         evidence=evidence,
         stored_dtype=options.dtype,
         pieces=check_pieces(str(path), pieces),
-        ends=delimiter(options, None, first=False, what=str(path)),
+        ends=delimiter(options, None, first=False, what=f"{path}, which has no meta.json,"),
     )

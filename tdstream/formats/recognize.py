@@ -90,13 +90,25 @@ def _nothing(path: Path) -> CorpusNotFoundError | CorpusError:
     """Return the error for a path that no format knows."""
     if (path / "shard_ledger.json").is_file():
         return CorpusError(f"{path} is a cache of Levanter, whose tokens are compressed. {CONVERT}")
-    if path.is_dir() and (any(path.glob("*.parquet")) or path.suffix == ".parquet"):
+    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return CorpusError(
-            f"{path} holds Parquet files, which are encoded and cannot be mapped. If they hold token ids: "
-            f"{CONVERT} If they hold text, pass tokenizer=... and cache_dir=..., or run tdstream prepare."
+            f"{path} is Parquet, which is encoded and cannot be mapped. If it holds token ids: {CONVERT} If "
+            f"it holds text, pass tokenizer=... and cache_dir=..., or run tdstream prepare."
+        )
+    if path.is_dir():
+        return CorpusNotFoundError(
+            f"{path} has no meta.json and no *.bin file or other token files of a known format; it is not a "
+            f"corpus. If it holds text, pass tokenizer=... and cache_dir=..., or run tdstream prepare."
         )
     if path.exists():
-        return CorpusNotFoundError(f"{path} holds no token files of a known format.")
-    matched = glob.glob(str(path)) if glob.has_magic(str(path)) else []
-    what = "matches no file" if glob.has_magic(str(path)) and not matched else "does not exist"
-    return CorpusNotFoundError(f"{path} {what}.")
+        return CorpusNotFoundError(
+            f"{path} is a file of no known format of token files; a corpus is a directory with meta.json and "
+            f"token shards. If it holds text, make one of it: pass tokenizer=... and cache_dir=..., or run "
+            f"tdstream prepare --dataset {path} --tokenizer ... --output_path ..."
+        )
+    if glob.has_magic(str(path)):
+        return CorpusNotFoundError(f"{path} matches no token file of a known format.")
+    return CorpusNotFoundError(
+        f"{path} is not a directory, a file, or a prefix of .bin and .idx; expected a corpus or token files. "
+        f"Make a corpus with: tdstream prepare --dataset ... --tokenizer ... --output_path {path}"
+    )

@@ -71,8 +71,8 @@ def build(
     """Return a dataset of token batches (or samples) for StatefulDataLoader or DataLoader.
 
     Args:
-        source: A corpus directory (token shards and meta.json), or token files of another tool: a directory, a
-            file, a prefix P of P.bin and P.idx, or a pattern. Or a part of one from `split`. Or several of
+        source: A corpus directory (token shards and meta.json), or token files of another tool: a directory,
+            a file, a prefix P of P.bin and P.idx, or a pattern. Or a part of one from `split`. Or several of
             them to mix: name -> (source, weight), or a `Mixture`. Or a `tdstream.nodes.TokenSource`. Or
             text: a list of texts or a `datasets.Dataset` is tokenized into memory here; a
             `datasets.IterableDataset`, a function that returns an iterator over texts or records, or any
@@ -110,7 +110,7 @@ def build(
         block_samples: Samples in a block, for shuffle="block".
         dtype: The type of the tokens, if the files do not tell it.
         format: The format of other tools' files, if they could be of several; None recognizes it.
-        eos_token_id: The token that marks documents in other tools' files, if these do not tell where they end.
+        eos_token_id: The token that marks documents in other tools' files, if these do not tell their ends.
         eos_first: Whether that token stands first in a document, not last; None is the format's habit.
         labels: "next": labels[i] is the token after input_ids[i]. "same": labels are the inputs, for models
             that shift them inside, as those of transformers do.

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import DTypeLike
-
 from tdstream.core.errors import ConfigError, CorpusError, TdstreamError, as_argument
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
@@ -24,8 +22,7 @@ from tdstream.nodes.epoch_permutation import EpochPermutation
 from tdstream.nodes.memmap_reader import MemmapReader
 from tdstream.nodes.packed_documents import PackedDocuments
 from tdstream.nodes.sample_range import SampleRange
-from tdstream.nodes.format_source import open_source
-from tdstream.nodes.shard_source import ShardSource
+from tdstream.nodes.shard_source import ShardSource, open_source
 from tdstream.nodes.text_tokens import TextTokens
 from tdstream.pipelines.views import View, select_samples
 from tdstream.schedule.windows import DocumentCut, SampleSpec

@@ -20,8 +20,8 @@ import numpy as np
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.meta import DTYPES
+from tdstream.formats.description import check_stored_dtype
 from tdstream.nodes.epoch_permutation import check_order
-from tdstream.nodes.shard_source import check_dtype
 from tdstream.pipelines.views import View
 from tdstream.text.options import TextOptions, is_path
 from tdstream.text.source import SourceType, find_source_type
@@ -171,6 +171,7 @@ class OptionRule:
 
 
 _INDEXED = frozenset(KIND_NAMES) - {"stream"}
+_FILES = frozenset({"corpus", "mixture"})
 _NEEDS_ALL = (
     'cut="pack", documents=True and samples= need all documents at hand, and a live stream has seen only its '
     "past. Prepare the text once, with cache_dir=..."
@@ -204,7 +205,10 @@ OPTION_RULES = {
     "order": OptionRule(kinds=_INDEXED, defaults=("feistel",), check=check_order),
     "block_samples": OptionRule(kinds=_INDEXED, defaults=(1024,), check=_at_least("block_samples", 1)),
     "prefetch": OptionRule(kinds=_INDEXED, defaults=(2,), check=_at_least("prefetch", 1)),
-    "dtype": OptionRule(kinds=frozenset({"corpus", "mixture"}), defaults=(None,), check=check_dtype),
+    "dtype": OptionRule(kinds=_FILES, defaults=(None,), check=check_stored_dtype),
+    "format": OptionRule(kinds=_FILES, defaults=(None,)),
+    "eos_token_id": OptionRule(kinds=_FILES, defaults=(None,)),
+    "eos_first": OptionRule(kinds=_FILES, defaults=(None,)),
     "shuffle": OptionRule(
         kinds=_INDEXED, defaults=(False, True), refusal="shuffle must be True or False for a live stream."
     ),

@@ -24,10 +24,10 @@ WHOLE = {
     "seq_len": {}, "batch_size": {}, "seed": {}, "stride": {}, "min_tail_len": {"cut": "document"},
     "cu_seqlens_capacity": {"documents": True}, "block_samples": {"shuffle": "block"}, "num_proc": {},
     "shuffle_buffer": {}, "dp_rank": {"dp_world_size": 3}, "dp_world_size": {"dp_rank": 0}, "num_workers": {},
-    "prefetch": {}, "prefetch_factor": {},
+    "prefetch": {}, "prefetch_factor": {}, "eos_token_id": {},
 }  # fmt: skip
 NO_NONE = ("seq_len", "seed", "block_samples", "num_proc", "num_workers", "prefetch")
-WORDS = ("cut", "order", "labels", "tail", "encoder", "kind", "text_field", "dtype", "cache_dir")
+WORDS = ("cut", "order", "labels", "tail", "encoder", "kind", "text_field", "dtype", "cache_dir", "format")
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,13 @@ def test_numbers_are_refused_whatever_the_cut(corpus, name, cut):
             made(corpus, cut=cut, **{name: value})
 
 
+def test_eos_first_is_true_false_or_not_said(corpus):
+    """None is the format's habit."""
+    for value in NO_FLAGS[:-1]:
+        with pytest.raises(ConfigError, match=r"^eos_first must be True"):
+            made(corpus, eos_first=value)
+
+
 @pytest.mark.parametrize("name", WORDS)
 def test_what_is_none_of_the_words_is_refused(corpus, name):
     """And the words are named."""
@@ -98,7 +105,7 @@ def test_what_is_no_function_is_refused(corpus):
 def test_every_option_is_looked_at_here():
     """A new one must be sorted in."""
     known = {*FLAGS, *WHOLE, *WORDS, "timeout", "device", "worker_init_fn", "samples", "tokenizer"}
-    elsewhere = {"source", "multiprocessing_context"}  # DataLoader looks at the last
+    elsewhere = {"source", "multiprocessing_context", "eos_first"}  # DataLoader looks at the second
     names = {*inspect.signature(tdstream.build).parameters, *inspect.signature(tdstream.loader).parameters}
     assert names - known == elsewhere
 
@@ -127,7 +134,7 @@ def test_bare_shards_have_no_documents(tmp_path, options):
     corpus = write_corpus(tmp_path / "corpus", np.arange(60, dtype="<u2"), [60])
     (corpus / "meta.json").unlink()
     with pytest.raises(
-        ConfigError, match=r"has no meta\.json, .* unknown\. Prepare the corpus, or read it as one stream"
+        ConfigError, match=r"has no meta\.json, does not tell where documents end\. Pass eos_token_id="
     ):
         made(corpus, dtype="uint16", **options)
 
