@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tdstream.core.errors import TokenizerError
-from tdstream.corpus.meta import DTYPES, META_FILE
+from tdstream.corpus.meta import META_FILE, STAGING_DIR
+from tdstream.formats.description import STORED_AS, Description, FormatOptions
+from tdstream.formats.raw import NAME as RAW
+from tdstream.formats.recognize import NAMES, describe, recognize
 from tdstream.verification.inventory import read_lenient_meta
 from tdstream.verification.verify_report import Findings
 
@@ -39,12 +42,26 @@ def whole_number(text: str) -> int:
 
 
 def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the corpus directory, and flags that replace a missing or incomplete meta.json."""
-    parser.add_argument("directory", type=Path, help="the corpus directory")
+    """Add the corpus, and flags for what its files do not tell themselves."""
+    parser.add_argument(
+        "directory", type=Path, metavar="path", help="the corpus directory, or token files of another tool"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--tokenizer", help="tokenizer to decode with (default: the one in meta.json)")
-    parser.add_argument("--dtype", choices=list(DTYPES), help="token type of bare .bin files")
+    parser.add_argument("--dtype", choices=list(STORED_AS), help="token type of bare .bin files")
     parser.add_argument("--eos", type=whole_number, metavar="ID", help="end-of-text id of bare .bin files")
+    parser.add_argument("--eos_first", action="store_true", help="it stands first in each document, not last")
+    parser.add_argument("--format", choices=NAMES, help="format of the files, if they could be of several")
+
+
+def describe_files(arguments: argparse.Namespace) -> Description | None:
+    """Return what lies at the path if it is of another tool; None for a corpus, or bare shards of one."""
+    path = arguments.directory
+    if (path / META_FILE).exists() or (path / STAGING_DIR).exists():
+        return None
+    told = FormatOptions.of(arguments.format, arguments.dtype, arguments.eos, arguments.eos_first or None)
+    is_bare = path.is_dir() and recognize(path.absolute(), told)[0] == RAW
+    return None if is_bare and not told.eos_first else describe(path, told)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

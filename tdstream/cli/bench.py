@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options, whole_number
 from tdstream.core.checks import option
 from tdstream.core.errors import ConfigError
-from tdstream.nodes.shard_source import ShardSource
+from tdstream.formats.description import FormatOptions
+from tdstream.nodes.shard_source import ShardSource, open_source
 
 if TYPE_CHECKING:
     from tdstream.loading.loader import Loader
@@ -141,7 +142,7 @@ def _print_table(results: Iterable[BenchResult]) -> list[BenchResult]:
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
     """Yield the result for each number of workers."""
-    source = ShardSource(options.source, dtype=options.dtype)
+    source = open_source(options.source, FormatOptions(dtype=options.dtype))
     for workers in options.workers:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
@@ -168,8 +169,8 @@ def _measure(options: BenchOptions, source: ShardSource, workers: int) -> BenchR
 
 def evict(source: ShardSource) -> None:
     """Drop a corpus from the page cache, except pages mapped by other processes."""
-    for file in source.files:
-        descriptor = os.open(source.directory / file, os.O_RDONLY)
+    for path in source.paths():
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)  # unwritten pages cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

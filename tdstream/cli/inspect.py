@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tdstream.cli.arguments import (
     LoadedTokenizer,
     add_corpus_arguments,
+    describe_files,
     load_corpus_tokenizer,
     reading_bar,
     whole_number,
@@ -23,6 +24,8 @@ from tdstream.verification.inventory import file_sizes, find_meta
 from tdstream.verification.verify_report import Findings
 
 if TYPE_CHECKING:
+    from tdstream.formats.description import Description
+    from tdstream.verification.described import FilesOverview
     from tdstream.verification.overview import Overview
 
 BAR_WIDTH = 40
@@ -60,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"--{name} must be at least 0, got {getattr(arguments, name)}.")
     if arguments.plot is not None:
         figure_class()
+    description = describe_files(arguments)
+    if description is not None:
+        return _inspect_files(arguments, description)
     meta = _open_corpus(arguments)
     loaded = load_corpus_tokenizer(arguments)
     if meta.eos_token_id is None and loaded.tokenizer is not None:
@@ -80,6 +86,47 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError("--plot shows the lengths of documents, whose ends are unknown. Pass --eos.")
         plot_histogram(found.lengths, arguments.plot, found.directory)
     return 0
+
+
+def _inspect_files(arguments: argparse.Namespace, description: Description) -> int:
+    """Print what token files of another tool are, and why; return 0."""
+    from tdstream.verification.described import overview_files  # noqa: PLC0415 - scans with tqdm
+
+    found = overview_files(description)
+    print(json.dumps(found.to_json(), indent=2) if arguments.json else _describe_files(found))
+    if arguments.plot is not None and found.lengths is not None:
+        plot_histogram(found.lengths, arguments.plot, found.path)
+    return 0
+
+
+def _describe_files(found: FilesOverview) -> str:
+    fields = [
+        ("format", f"{found.format}: {found.evidence}"),
+        ("pieces", f"{len(found.pieces):,} of {found.stored_dtype}"),
+        *(
+            (
+                "",
+                f"{Path(piece.path).name}  {piece.tokens:,} tokens"
+                + f" from byte {piece.offset:,}" * (piece.offset > 0),
+            )
+            for piece in found.pieces[:LISTED_SHARDS]
+        ),
+        *[("", f"... and {len(found.pieces) - LISTED_SHARDS:,} more")] * (len(found.pieces) > LISTED_SHARDS),
+        ("tokens", f"{found.tokens:,}"),
+        ("documents", found.documents),
+        *(("lengths", _describe_lengths(found.lengths)) for _ in [0] if found.lengths),
+        *((name.split("_")[0], str(value)) for name, value in found.facts.items()),
+    ]
+    width = max(len(name) for name, _ in fields)
+    lines = [found.path, *(f"  {name:<{width}}  {text}" for name, text in fields)]
+    lines += ["", "the first tokens", "  " + " ".join(map(str, found.first_ids))]
+    if found.lengths is not None:
+        lines += [
+            "",
+            "tokens in a document, documents",
+            *(f"  {line}" for line in text_histogram(found.lengths)),
+        ]
+    return "\n".join(lines)
 
 
 def _open_corpus(arguments: argparse.Namespace) -> CorpusMeta:
@@ -124,11 +171,7 @@ def _fields(found: Overview, loaded: LoadedTokenizer) -> list[tuple[str, str]]:
         ("eos", "unknown" if meta.eos_token_id is None else f"{meta.eos_token_id}"),
     ]
     if lengths is not None:
-        text = (
-            f"min {lengths.minimum:,}  median {lengths.median:,g}  mean {lengths.mean:,.1f}  "
-            f"p99 {lengths.p99:,}  max {lengths.maximum:,} (tokens, without end-of-text)"
-        )
-        fields.append(("lengths", text))
+        fields.append(("lengths", _describe_lengths(lengths)))
     if found.kept:
         where = ", ".join(sorted({str(Path(path).parent) for path in found.kept}))
         text = (
@@ -137,6 +180,13 @@ def _fields(found: Overview, loaded: LoadedTokenizer) -> list[tuple[str, str]]:
         )
         fields.append(("kept", text))
     return fields
+
+
+def _describe_lengths(lengths: LengthStatistics) -> str:
+    return (
+        f"min {lengths.minimum:,}  median {lengths.median:,g}  mean {lengths.mean:,.1f}  "
+        f"p99 {lengths.p99:,}  max {lengths.maximum:,} (tokens, without end-of-text)"
+    )
 
 
 def _describe_documents(found: Overview) -> str:

@@ -42,9 +42,10 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the samples of a step; return 0."""
+    from tdstream.formats.description import FormatOptions  # noqa: PLC0415
     from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415
     from tdstream.loading.locate import locate_step, read_cursor  # noqa: PLC0415 - imports torch
-    from tdstream.nodes.shard_source import ShardSource  # noqa: PLC0415
+    from tdstream.nodes.shard_source import open_source  # noqa: PLC0415
 
     if arguments.decode and arguments.data is None:
         raise ConfigError("--decode reads the tokens. Pass the corpus directory with --data.")
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.data is not None:
         if "mixture" in nodes:
             raise ConfigError("--data names one corpus, but the state is of a mixture. Leave it out.")
-        source = ShardSource(arguments.data, dtype=nodes["source"]["dtype"])
+        source = open_source(arguments.data, FormatOptions(dtype=nodes["source"]["dtype"]))
         source.load_state_dict(nodes["source"])
         shards = {"": (source.files, source.offsets.tolist())}
         readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
@@ -87,7 +88,6 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
 def _decode(arguments: argparse.Namespace, source: ShardSource, located: Located) -> list[str]:
     """Return the text of each located sample."""
     from tdstream.corpus.meta import META_FILE, read_meta  # noqa: PLC0415
-    from tdstream.corpus.shard_reader import ShardMaps  # noqa: PLC0415
     from tdstream.text.tokenizer import load_tokenizer  # noqa: PLC0415
 
     meta = arguments.data / META_FILE
@@ -95,7 +95,7 @@ def _decode(arguments: argparse.Namespace, source: ShardSource, located: Located
     if not name:
         raise ConfigError(f"{arguments.data} does not name its tokenizer. Name one with --tokenizer.")
     tokenizer = load_tokenizer(name)
-    maps = ShardMaps(source.directory, source.files, source.offsets, source.dtype)
+    maps = source.open()
     firsts = dict(zip(source.files, source.offsets.tolist(), strict=False))
     rows = [
         maps.slices([firsts[piece.shard] + piece.first for piece in sample.pieces],

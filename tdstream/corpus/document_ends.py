@@ -54,6 +54,10 @@ class DocumentEnds:
         key = hashlib.sha256(ends.astype("<i8").tobytes()).hexdigest()[:16]
         return cls(np.array([0, total_tokens]), np.array([len(ends)]), [ends].__getitem__, key=key)
 
+    def in_part(self, part: int) -> Ends:
+        """Return the ends in a part, counted in it."""
+        return self._part(part)
+
     def identity(self) -> dict[str, Any]:
         """Return the number of documents, and a digest of how many end in each part."""
         return {"documents": self.num_documents, "ends": self._digest}

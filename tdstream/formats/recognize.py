@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.formats import arrow, datatrove, litdata, litpacked, llmc, mds, megatron, npy, raw
-from tdstream.formats.description import CONVERT, Description, FormatOptions, check_stored_dtype
+from tdstream.formats.description import (
+    CONVERT,
+    NOTHING_TOLD,
+    Description,
+    FormatOptions,
+    check_stored_dtype,
+)
 
 
 class Format(NamedTuple):
@@ -50,15 +56,15 @@ def describe(path: str | Path, options: FormatOptions) -> Description:
     place = Path(path).absolute()
     if options.dtype is not None:
         options = replace(options, dtype=check_stored_dtype(options.dtype))
-    name, evidence = _choose(place, options)
+    name, evidence = recognize(place, options)
     description = (FORMATS.get(name) or RAW).describe(place, evidence, options)
     if options.eos_token_id is None:
         return description
     return replace(description, facts={**description.facts, "eos_token_id": options.eos_token_id})
 
 
-def _choose(path: Path, options: FormatOptions) -> tuple[str, str]:
-    """Return the name of the one format, and the evidence for it."""
+def recognize(path: Path, options: FormatOptions = NOTHING_TOLD) -> tuple[str, str]:
+    """Return the name of the one format, and the evidence for it; raise as `describe` does."""
     if options.format not in (None, *NAMES):
         raise ConfigError(f"format must be one of {', '.join(NAMES)}, got {options.format!r}.")
     found = {name: seen for name, one in FORMATS.items() if (seen := one.recognize(path)) is not None}

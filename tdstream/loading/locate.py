@@ -103,6 +103,8 @@ class SavedPipeline:
         """Return the names, by the format's rule, and offsets of one corpus's shards; {} for a mixture."""
         if self.plan is not None:
             return {}
+        if "format" in self.nodes["source"]:
+            return {}  # files of another tool have names of their own
         sizes = expand_sizes(self.nodes["source"].get("shard_tokens", ""))
         names = [f"chunk_{number:06d}.bin" for number in range(len(sizes))]
         return {"": (names, [0, *accumulate(sizes)])}

@@ -98,6 +98,10 @@ class ShardSource(IdentityState):
     def __repr__(self) -> str:
         return f"ShardSource({len(self.files):,} shards, {self.total_tokens:,} tokens)"
 
+    def paths(self) -> list[Path]:
+        """Return the path of each shard."""
+        return [self.directory / file for file in self.files]
+
     def open(self) -> ShardMaps:
         """Return the token stream."""
         return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
@@ -234,6 +238,10 @@ class FormatSource(ShardSource):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({self.description.format}, {len(self.files):,} pieces, {self.total_tokens:,} tokens)"
+
+    def paths(self) -> list[Path]:
+        """Return the path of each piece."""
+        return [Path(piece.path) for piece in self.description.pieces]
 
     def open(self) -> PieceMaps:
         """Return the token stream."""
