@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.mapped_array import map_array, map_part
 from tdstream.corpus.meta import Shard
 
@@ -127,6 +128,9 @@ class ShardMaps:
     Offsets are int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
     """
 
+    signed = False
+    """Whether the files could hold negative ids, which are refused when they are read."""
+
     def __init__(
         self, directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
     ) -> None:
@@ -146,6 +150,22 @@ class ShardMaps:
 
     def rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
         """Return the `length` tokens from each start [n], as a copy [n, length]."""
+        rows = self._read_rows(starts, length)
+        if self.signed and len(rows):
+            self._check_ids(rows, int(starts[0]))
+        return rows
+
+    def _check_ids(self, tokens: Tokens, near: int) -> None:
+        """Raise CorpusError for a negative id, which as an unsigned number has the highest bit."""
+        if not tokens.size or int(tokens.view(f"<i{tokens.itemsize}").min()) >= 0:
+            return
+        path = self.path(bisect_right(self.offsets, near) - 1)
+        raise CorpusError(
+            f"{path} holds a negative id. It is no plain stream of token ids: some tools keep a loss mask in "
+            f"the highest bit. Run tdstream verify to find it."
+        )
+
+    def _read_rows(self, starts: NDArray[np.int64], length: int) -> Tokens:
         if len(starts) >= _MANY_ROWS:
             shard = self._find_shard_of_all(starts, length)
             if shard is not None:
@@ -192,7 +212,10 @@ class ShardMaps:
                 tokens = self.map(shard)
             begin = start - first
             part = tokens[begin : begin + length]
-            found.append(part if start + length <= after else np.concatenate(self._pieces(start, length)))
+            part = part if start + length <= after else np.concatenate(self._pieces(start, length))
+            if self.signed:
+                self._check_ids(part, start)
+            found.append(part)
         return found
 
     def _pieces(self, start: int, length: int) -> list[Tokens]:
@@ -234,9 +257,11 @@ class PieceMaps(ShardMaps):
         sizes: Sequence[int],
         offsets: NDArray[np.int64],
         dtype: np.dtype[Any],
+        *,
+        signed: bool = False,
     ) -> None:
         super().__init__(Path(), files, offsets, dtype)
-        self._firsts, self._sizes = firsts, sizes
+        self._firsts, self._sizes, self.signed = firsts, sizes, signed
 
     def open_shard(self, shard: int) -> Tokens:
         """Map a piece; raise CorpusError if its file has changed since it was opened."""
@@ -254,7 +279,7 @@ class JoinedMaps(ShardMaps):
         sizes = np.concatenate([np.diff(corpus.offsets) for corpus in corpora])
         offsets = np.cumsum([0, *sizes], dtype=np.int64)
         super().__init__(Path(), (), offsets, corpora[0].dtype)
-        self._corpora = corpora
+        self._corpora, self.signed = corpora, any(corpus.signed for corpus in corpora)
         self._shards: list[int] = np.cumsum([0, *(len(corpus.offsets) - 1 for corpus in corpora)]).tolist()
         self.firsts: list[int] = offsets[self._shards[:-1]].tolist()
         """Where in the stream each corpus begins."""

@@ -246,7 +246,8 @@ class FormatSource(ShardSource):
     def open(self) -> PieceMaps:
         """Return the token stream."""
         paths, firsts, _, sizes = zip(*self.description.pieces, strict=True)
-        return PieceMaps(paths, firsts, sizes, self.offsets, self.dtype)
+        signed = self.description.signed
+        return PieceMaps(paths, firsts, sizes, self.offsets, self.dtype, signed=signed)
 
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
