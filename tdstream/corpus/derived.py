@@ -1,7 +1,7 @@
 """Files derived from a corpus: their places, locks and atomic writes, and the counts of windows.
 
-They are in `.tdstream` in the corpus's directory or, if that cannot be written or is no corpus of tdstream's
-own, in the user's cache. They may be deleted while no run uses them; they are made again.
+They are in `.tdstream` in the corpus's directory or, if that cannot be written, in the user's cache. They may
+be deleted while no run uses them; they are made again.
 
 Window counts are the windows before each block of documents. For many documents they are kept in a file,
 int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the counts.
@@ -30,7 +30,6 @@ from tdstream.core.errors import OutputError
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
-from tdstream.corpus.meta import META_FILE
 from tdstream.schedule.windows import DocumentCut
 
 logger = logging.getLogger(__name__)
@@ -42,10 +41,26 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 def list_places(directory: Path) -> list[Path]:
     """Return the directories for files derived from a corpus, the preferred one first."""
     own = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
-    found = [directory / DERIVED_DIR] if (directory / META_FILE).exists() else []
+    found = [directory / DERIVED_DIR]
     with suppress(RuntimeError):  # there is no home directory
         found.append(user_cache("corpora") / own)
     return found
+
+
+def find_place_elsewhere(path: str) -> Path:
+    """Return a directory of the user's cache for files derived from files that are not tdstream's own.
+
+    Raises OutputError if there is no home directory.
+    """
+    try:
+        return (
+            user_cache("corpora") / hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        )
+    except RuntimeError:
+        raise OutputError(
+            f"Files derived from {path} are kept in the user's cache, but there is no home directory. Set "
+            f"XDG_CACHE_HOME to a writable directory."
+        ) from None
 
 
 def list_derived(directory: Path) -> dict[Path, int]:

@@ -16,7 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from tdstream.core.errors import ConfigError, CorpusError
-from tdstream.corpus.derived import find_writable_place, list_places, taking_turns, whole_file
+from tdstream.corpus.derived import (
+    find_place_elsewhere,
+    find_writable_place,
+    list_places,
+    taking_turns,
+    whole_file,
+)
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
 from tdstream.corpus.shard_reader import PIECE_BYTES
@@ -78,13 +84,13 @@ def _make_key(description: Description) -> str:
 
 def _find_file(description: Description, key: str) -> Path:
     """Return the file with the ends, made if it is missing."""
-    directory, name = Path(description.path), f"ends-{key}.i8"
+    directory, name = find_place_elsewhere(description.path), f"ends-{key}.i8"
     path = next((place / name for place in list_places(directory) if (place / name).exists()), None)
     if path is None:
         path = find_writable_place(directory) / name
         with taking_turns(path.parent, name):
             if not path.exists():  # another process may have been quicker
-                logger.info("Reading the document ends of %s.", directory)
+                logger.info("Reading the document ends of %s.", description.path)
                 with whole_file(path) as file:
                     for numbers in _list_numbers(description):
                         file.write(numbers.astype(_DTYPE, copy=False).data)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
-from tdstream.corpus.derived import WindowCounts, find_window_counts
+from tdstream.corpus.derived import WindowCounts, find_place_elsewhere, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.corpus.mapped_array import check_size, list_sizes
@@ -112,13 +112,18 @@ class ShardSource(IdentityState):
 
     def window_counts(self, ends: DocumentEnds, cut: DocumentCut, documents: tuple[int, int]) -> WindowCounts:
         """Return the window counts of documents first .. last - 1."""
-        return find_window_counts(self.directory, ends, cut, documents)
+        return find_window_counts(self._derived_place, ends, cut, documents)
 
     def pack_plan(self, ends: DocumentEnds, options: PackOptions) -> PackPlan:
         """Return the documents of each packed row."""
         from tdstream.corpus.pack_plan import find_pack_plan  # noqa: PLC0415 - imports tqdm, for a bar
 
-        return find_pack_plan(self.directory, ends, options)
+        return find_pack_plan(self._derived_place, ends, options)
+
+    @property
+    def _derived_place(self) -> Path:
+        """The directory whose `.tdstream` has the files derived from these."""
+        return self.directory
 
     @property
     def pad_id(self) -> int:
@@ -257,6 +262,10 @@ class FormatSource(ShardSource):
     def pad_id(self) -> int:
         """The id for padding: the token that marks documents, or 0 if that is unknown."""
         return self.eos_token_id or 0
+
+    @property
+    def _derived_place(self) -> Path:
+        return find_place_elsewhere(self.what)  # not beside other people's files
 
     def _describe_format(self, description: Description) -> dict[str, Any]:
         """Return the identity: that of a corpus, with the format, and the digest of its index as content."""
