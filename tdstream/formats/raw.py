@@ -29,7 +29,7 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
     """Return a piece for each file."""
     if options.dtype is None:
         raise ConfigError(
-            f"{path} has no meta.json, and its .bin files no header, so the type of their tokens is unknown. "
+            f"{path} has no meta.json, and its .bin files no header, so the type of its tokens is unknown. "
             f"Pass "
             f'dtype="uint16" or dtype="uint32".'
         )
