@@ -14,7 +14,8 @@ from tdstream.text.options import named
 
 _POSITIONAL = {"dataset", "given", "tokenizer", "given_tokenizer", "output_path"}
 _OF_TORCHRUN = {"merge_wait"}
-_ALLOWED = {option.name for group in GROUPS for option in fields(group)} - _POSITIONAL - _OF_TORCHRUN
+_FLAGS = {option.name for group in GROUPS for option in fields(group) if "help" in option.metadata}
+_ALLOWED = _FLAGS - _POSITIONAL - _OF_TORCHRUN
 
 
 def prepare(

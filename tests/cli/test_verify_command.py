@@ -136,7 +136,7 @@ def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     """What is no corpus is an error in one sentence."""
     assert main(["verify", str(tmp_path / "nowhere")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"tdstream: error: {tmp_path / 'nowhere'} is not a directory, a file, or a prefix")
+    assert f"{tmp_path / 'nowhere'} is not a directory, a file, or a prefix" in error
     assert error.count("\n") == 1
 
 
