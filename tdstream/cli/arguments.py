@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import types
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
@@ -92,11 +91,12 @@ def load_corpus_tokenizer(arguments: argparse.Namespace) -> LoadedTokenizer:
 
 
 def reading_bar(total: int, hidden: bool = False) -> Any:
-    """Return a progress bar over `total` bytes, shown only if stderr is a terminal."""
-    from tqdm import tqdm  # noqa: PLC0415
+    """Return a progress bar over `total` bytes; in a log file, reading that takes long says how far it is."""
+    from tdstream.core.progress_bar import ProgressBar  # noqa: PLC0415 - help does without tqdm
 
-    off = hidden or not sys.stderr.isatty()
-    return tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True, desc="Reading", disable=off)
+    return ProgressBar(
+        total=total, unit="B", unit_scale=True, dynamic_ncols=True, desc="Reading", disable=hidden, delay=1
+    )
 
 
 def add_options(parser: argparse.ArgumentParser, group: type) -> None:

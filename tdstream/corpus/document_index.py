@@ -141,12 +141,12 @@ def _scan_missing(
     missing = [(directory / file, place / name) for file, name in names.items() if name not in there]
     if not missing:
         return  # another process was quicker
-    from tqdm import tqdm  # noqa: PLC0415 - the command line refuses flags without it
+    from tdstream.core.progress_bar import ProgressBar  # noqa: PLC0415 - help does without tqdm
 
     logger.info("Scanning %d shards of %s for the ends of documents.", len(missing), directory)
     total = sum(os.path.getsize(shard) for shard, _ in missing)
-    with tqdm(
-        total=total, unit="B", unit_scale=True, desc="ends of documents", disable=None, leave=False
+    with ProgressBar(
+        total=total, unit="B", unit_scale=True, desc="ends of documents", delay=1, leave=False
     ) as bar:
         for shard, target in missing:
             _scan_shard(shard, target, dtype, eos_token_id, bar)

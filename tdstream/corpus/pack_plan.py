@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from tdstream.core.progress_bar import ProgressBar
 from tdstream.corpus.derived import find_writable_place, list_places, taking_turns, whole_file
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
@@ -138,9 +138,9 @@ def _write(partial: Path, ends: DocumentEnds, options: PackOptions) -> _Size:
     """Append the missing windows; return the size of the plan."""
     size, first = _resumed(partial), options.documents[0]
     logger.info("Packing documents into rows of %d tokens, in %s.", options.seq_len, partial)
-    with tqdm(
+    with ProgressBar(
         total=options.documents[1] - first, initial=size.documents, unit="doc", desc="packing",
-        disable=None, leave=False,
+        delay=1, leave=False,
     ) as bar:  # fmt: skip
         for window in options.windows(size.documents):
             size = _append(partial, _packed(ends, window, options.seq_len), window[1] - first, size)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from tqdm import tqdm
-
+from tdstream.core.progress_bar import ProgressBar
 from tdstream.distributed.topology import Topology, resolve_topology
 from tdstream.loading.torchdata_workarounds import batches_before
 from tdstream.monitor.meter import DataMeter
 from tdstream.streams.total_hint import TotalHint, find_hint
 
-if TYPE_CHECKING:
-    _Tqdm = tqdm[Any]
-else:
-    _Tqdm = tqdm  # generic for type checkers only
-
-_ON_TERMINAL_S, _IN_FILE_S = 0.1, 30.0  # between two updates of the bar; between two lines
 _APART_S, _KEPT = 0.5, 64  # between snapshots; snapshots kept, about half a minute of them
 _ESTIMATE = "{l_bar}{bar}| {n_fmt}/~{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 
@@ -47,8 +38,8 @@ def progress(
     fast as this one, and `wait`, the share of time that the loop waited for data. Both cover
     about the last half minute, or the whole pass once it is over.
 
-    Only rank 0 shows a bar. If the output is neither a terminal nor a notebook (a log file), one line is
-    written per `mininterval`, and nothing else.
+    Only rank 0 shows a bar. If the output is neither a terminal nor a notebook (a log file), lines are
+    written: one at the start, one per `mininterval`, and one at the end.
 
     Args:
         loader: Any iterable of batches: `tdstream.loader`, StatefulDataLoader, DataLoader, ...
@@ -63,11 +54,8 @@ def progress(
     return Progress(loader, meter=meter or DataMeter(), desc=desc, **tqdm_options)
 
 
-class Progress(_Tqdm):
+class Progress(ProgressBar):
     """The bar returned by `progress`."""
-
-    monitor_interval = 0  # no monitor thread, which would be alive when workers fork
-    _line_at: ClassVar[float | None] = None  # when any bar last wrote a line
 
     def __init__(self, loader: Iterable[Any], *, meter: DataMeter, **options: Any) -> None:
         self.meter = meter
@@ -75,15 +63,9 @@ class Progress(_Tqdm):
         self._unit, self._bar_format = options.get("unit"), options.get("bar_format")
         self._epoch_total = EpochTotal(loader, total=options.get("total"), initial=options.get("initial"))
         self._start_rate()
-        self._is_over = False
-        file: Any = options.setdefault("file", None) or sys.stderr
-        self._in_lines = not (file.isatty() or _is_notebook(file))
-        if self._in_lines:
-            options["leave"] = False  # tqdm would end the bar with an empty line
-            Progress._line_at = Progress._line_at or time.monotonic()
-        options.setdefault("mininterval", _IN_FILE_S if self._in_lines else _ON_TERMINAL_S)
+        self._has_started = self._is_over = False
         options.setdefault("disable", resolve_topology().dp_rank != 0)
-        options = {"unit": "batch", "miniters": 1, "initial": self._epoch_total.batches, **options}
+        options = {"unit": "batch", "initial": self._epoch_total.batches, **options}
         super().__init__(loader, **options)
 
     def __iter__(self) -> Iterator[Any]:
@@ -106,10 +88,13 @@ class Progress(_Tqdm):
     def _start(self) -> None:
         """Start at the loader's present position: a state may have been loaded after the bar was made."""
         self._epoch_total.start()
+        self._has_started = True
         if self.n != self._epoch_total.batches:
             self.initial = self.n = self.last_print_n = self._epoch_total.batches
             self.refresh()
         self._start_rate()
+        if self._in_lines:
+            self.refresh()  # writes the first line
 
     def _start_rate(self) -> None:
         """Measure speed from now on."""
@@ -130,8 +115,6 @@ class Progress(_Tqdm):
         self._epoch_total.finish(complete=complete)
         self._rate.finish(self._done())
         self.n, self._is_over = self._epoch_total.batches, True
-        if self._in_lines:
-            self.display()
         self.close()
 
     def _done(self) -> int:
@@ -167,22 +150,9 @@ class Progress(_Tqdm):
         if share is not None and "wait=" not in given:
             yield f"wait={100 * share:.0f}%"
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]  # tqdm returns it, its stubs say None
-        """Draw the bar, or write a line if one is due; called by tqdm."""
-        if not self._in_lines:
-            return bool(super().display(msg, pos))
-        now = time.monotonic()
-        if msg == "" or now - (Progress._line_at or 0) < self.mininterval:
-            return False
-        Progress._line_at = now
-        self.fp.write(f"{self}\n")
-        self.fp.flush()
-        return True
-
-
-def _is_notebook(file: Any) -> bool:
-    """Return whether a stream is a notebook cell, which can redraw a line like a terminal."""
-    return type(file).__module__.partition(".")[0] == "ipykernel"
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]  # as in tqdm
+        """Draw the bar, or write a line if one is due; before the pass begins, its place is unknown."""
+        return (self._has_started or not self._in_lines) and super().display(msg, pos)
 
 
 def _data_parallel_size(loader: Any) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from tdstream.core.progress_bar import ProgressBar
 from tdstream.core.state import IdentityState
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.shard_reader import Tokens
@@ -64,7 +64,7 @@ class TextTokens(IdentityState):
 def _tokenized(source: TextStream, tokenize: Tokenize, quiet: bool) -> TokenizedDocuments:
     parts: list[TokenizedDocuments] = []
     total = source.records.num_rows
-    with tqdm(total=total, desc="Tokenizing", unit=" doc", delay=_PATIENCE, disable=quiet) as bar:
+    with ProgressBar(total=total, desc="Tokenizing", unit=" doc", delay=_PATIENCE, disable=quiet) as bar:
         for block in source.blocks(0, 0, 1, Place(), _RECORDS):
             parts.append(tokenize.encode(block.texts))
             bar.update(len(block.texts))

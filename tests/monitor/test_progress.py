@@ -322,19 +322,19 @@ class TestWhereItIsShown:
         assert bar.meter.tokens == 12 * 36
 
     def test_a_file_gets_a_line_per_interval(self, monkeypatch):
-        """4 batches a minute for an hour, a line per 10 minutes: six lines, and no carriage return."""
+        """4 batches a minute for 47.5 minutes: a line at the start, each 10 minutes, and at the end."""
         clock, file = Clock(), Screen(terminal=False)
         monkeypatch.setattr("time.monotonic", clock)
-        monkeypatch.setattr(Progress, "_line_at", None)
-        for _ in range(12):  # passes of five minutes: short ones do not go unnoticed
-            bar = tdstream.progress(range(20), desc="e", file=file, mininterval=600)
-            for _ in bar:
-                clock.sleep(15)
-                bar.set_postfix(loss=1.0)
+        bar = tdstream.progress(range(190), desc="e", file=file, mininterval=600)
+        for number, _ in enumerate(bar):
+            clock.sleep(15)
+            bar.set_postfix(loss=number)
         lines = file.getvalue().split("\n")
         assert "\r" not in file.getvalue()
-        assert [bool(line.strip()) for line in lines] == [True] * 6 + [False]
-        assert all(line.startswith("e: ") for line in lines[:-1])
+        shown = [line.split("|")[0].strip() for line in lines]
+        assert shown == ["e:   0%", "e:  21%", "e:  42%", "e:  63%", "e:  84%", "e: 100%", ""]
+        assert "190/190" in lines[-2]
+        assert "loss=189" in lines[-2]
 
     def test_a_notebook_gets_a_bar(self):
         """Its stream is no terminal, and draws over a line all the same."""
@@ -342,12 +342,32 @@ class TestWhereItIsShown:
         list(tdstream.progress(range(5), file=cell, mininterval=0))
         assert [place.split("/")[0] for place in places(cell.drawn)] == list("012345")
 
-    def test_a_short_pass_into_a_file_prints_nothing(self, monkeypatch):
-        """Its interval is 30 s by default."""
+    def test_a_short_pass_into_a_file(self, corpus):
+        """Its interval is 30 s by default: it has its first line and its last one, from where it resumes."""
         file = Screen(terminal=False)
-        monkeypatch.setattr(Progress, "_line_at", None)
-        list(tdstream.progress(range(5), file=file))
-        assert file.getvalue() == ""
+        left, loader = (tdstream.loader(corpus, seq_len=9, batch_size=4) for _ in range(2))
+        run(left, stop=10)
+        bar = tdstream.progress(loader, file=file)
+        loader.load_state_dict(left.state_dict())
+        assert len(list(bar)) == 15
+        assert [line.split("[")[0] for line in file.getvalue().splitlines()] == [
+            " 40%|####      | 10/25 ",
+            "100%|##########| 25/25 ",
+        ]
+
+    def test_an_epoch_that_is_left_early(self):
+        """Its last line says how far it came."""
+        file = Screen(terminal=False)
+        for number in tdstream.progress(range(300), file=file):
+            if number == 200:
+                break
+        assert "200/300" in file.getvalue().splitlines()[-1]
+
+    def test_an_epoch_of_nothing(self):
+        """One line says so."""
+        file = Screen(terminal=False)
+        assert list(tdstream.progress([], file=file)) == []
+        assert len(file.getvalue().splitlines()) == 1
 
     def test_leaving_the_loop_ends_the_line(self, corpus):
         """After break and after an error the cursor stands on a fresh line, and the loader goes on."""
