@@ -109,7 +109,7 @@ def _count(
     source: TextBatches, tokenizer: Any, options: TextOptions, cut: DocumentCut | None, observer: Observer
 ) -> CountedText:
     counts, windows = Counts(), 0
-    observer.begin(source.total, counts)
+    observer.begin(source.total, counts, source.total_bytes)
     encoder = choose_encoder(tokenizer, options.encoder)
     with closing(Overlapped(source.batches(), encoder, int(tokenizer.eos_token_id))) as blocks:
         for block in blocks:
@@ -118,7 +118,8 @@ def _count(
             if cut is not None:
                 lengths = block.documents.lengths(0, documents)
                 windows += int(cut.count(lengths[cut.is_kept(lengths)] + 1).sum())
-            observer.advance(block.num_records, counts)
+            observer.advance(block.num_records, counts, block.bytes_read)
+    observer.end()
     return CountedText(counts, None if cut is None else windows)
 
 

@@ -144,12 +144,14 @@ class Preparation:
                     f"{ledger.counts.skipped:,} bad records, but skip_bad is off now.",
                     "Resume it with {skip_bad}, or pass {overwrite} without {resume}.",
                 )
-            self._observer.begin(source.total, ledger.counts + held_out.counts)
+            self._observer.begin(source.total, ledger.counts + held_out.counts, source.total_bytes)
             if not writer.is_done:
                 with closing(self._blocks(batches, encoder, plan)) as blocks:
                     for block in blocks:
                         write_block(block, writer, ledger, held_out)
-                        self._observer.advance(block.num_records, ledger.counts + held_out.counts)
+                        self._observer.advance(
+                            block.num_records, ledger.counts + held_out.counts, block.bytes_read
+                        )
                         del block  # free a possibly large block while waiting for the next
             meta = self._finish(writer, ledger, held_out, short_hash(identity))
         self._observer.end()

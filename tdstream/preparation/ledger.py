@@ -32,6 +32,8 @@ class TokenBlock:
     """Name of the encoder."""
     num_records: int
     """Records read for this block, those without text included."""
+    bytes_read: int | None = None
+    """Bytes of files read up to its end; None where unknown."""
     rows: NDArray[np.int64]
     """Record of each document, counted from `begin`; [num_documents]."""
     others: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from tdstream.core.progress_bar import ProgressBar
 from tdstream.corpus.meta import CorpusMeta
 
 
@@ -117,52 +117,63 @@ class PrepareResult:
 class Observer:
     """Receives the progress of a preparation, and ignores it."""
 
-    def begin(self, total: int | None, done: Counts) -> None:
-        """Receive the number of records to read, None if unknown, and the counts of earlier runs."""
+    def begin(self, total: int | None, done: Counts, total_bytes: int | None = None) -> None:
+        """Receive the records to read, the counts of earlier runs, and the bytes to read; None if unknown."""
 
-    def advance(self, num_records: int, counts: Counts) -> None:
-        """Receive the number of records read since the last call, and the counts so far."""
+    def advance(self, num_records: int, counts: Counts, bytes_read: int | None = None) -> None:
+        """Receive the records read since the last call, the counts so far, and the bytes read so far."""
 
     def end(self) -> None:
-        """Note that the corpus is complete."""
+        """Note that everything was read."""
 
 
 class Bar(Observer):
-    """A progress bar over documents that also shows tokens and tokens per second."""
+    """A progress bar over records, or over bytes where only these are known, that also shows tokens."""
 
     def __init__(self, *, visible: bool = True, desc: str = "Preparing") -> None:
-        self._bar: Any = None
+        self._bar: ProgressBar | None = None
         self._visible, self._desc = visible, desc
-        self._tokens_before = 0
+        self._tokens_before, self._in_bytes = 0, False
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
         """Close the bar, so that later output appears below it."""
         if self._bar is not None:
             self._bar.close()
 
-    def begin(self, total: int | None, done: Counts) -> None:
+    def begin(self, total: int | None, done: Counts, total_bytes: int | None = None) -> None:
         """Show the bar, starting where earlier runs stopped."""
-        self._tokens_before = done.tokens
-        options: dict[str, Any] = {
-            "unit": " doc",
-            "unit_scale": True,
-            "dynamic_ncols": True,
-            "desc": self._desc,
-        }
-        self._bar = tqdm(total=total, initial=done.records, disable=not self._visible, **options)
+        self._tokens_before, self._in_bytes = done.tokens, total is None and total_bytes is not None
+        self._bar = ProgressBar(
+            total=total_bytes if self._in_bytes else total,
+            initial=0 if self._in_bytes else done.records,
+            unit="B" if self._in_bytes else " doc",
+            unit_scale=True,
+            dynamic_ncols=True,
+            desc=self._desc,
+            disable=not self._visible,
+        )
 
-    def advance(self, num_records: int, counts: Counts) -> None:
+    def advance(self, num_records: int, counts: Counts, bytes_read: int | None = None) -> None:
         """Move the bar."""
-        if not self._visible:
+        if self._bar is None or not self._visible:
             return
         elapsed = self._bar.format_dict["elapsed"] or 1e-9
-        rate = self._bar.format_sizeof((counts.tokens - self._tokens_before) / elapsed)
-        tokens = self._bar.format_sizeof(counts.tokens)
-        self._bar.set_postfix_str(f"{tokens} tokens, {rate} tok/s", refresh=False)
-        self._bar.update(num_records)
+        size = self._bar.format_sizeof
+        shown = [
+            f"{size(counts.tokens)} tokens",
+            f"{size((counts.tokens - self._tokens_before) / elapsed)} tok/s",
+        ]
+        documents = [f"{size(counts.records)} doc"] if self._in_bytes else []
+        self._bar.set_postfix_str(", ".join([*documents, *shown]), refresh=False)
+        self._bar.update((bytes_read or 0) - self._bar.n if self._in_bytes else num_records)
+
+    def end(self) -> None:
+        """Show that everything was read, of which there may be less than was to be read at most."""
+        if self._bar is not None and self._bar.total is not None:
+            if self._in_bytes:
+                self._bar.n = self._bar.total
+            self._bar.total = self._bar.n
+        self.__exit__()

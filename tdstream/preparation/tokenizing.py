@@ -81,6 +81,7 @@ def make_block(batch: TextBatch, tokens: BatchTokens) -> TokenBlock:
         begin=batch.begin,
         num_records=batch.num_records,
         rows=batch.rows,
+        bytes_read=batch.bytes_read,
         encoder=tokens.encoder,
     )
 

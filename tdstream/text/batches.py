@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class TextBatch:
     """Which of these records each text is from, counted from 0; shape [num_texts]."""
     sizes: NDArray[np.int64]
     """Bytes of each text in UTF-8, shape [num_texts]."""
+    bytes_read: int | None = None
+    """Bytes of this share's files read so far, compressed as they are; None where unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +110,20 @@ def _find_place(rows: list[int], record: int) -> SegmentPlace:
     return SegmentPlace(len(rows), 0)
 
 
+@runtime_checkable
+class OnDisk(Protocol):
+    """Segments that know how many bytes of their files are read."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all files up to about where the last table ends."""
+        ...
+
+    def count_bytes(self, segments: int) -> int:
+        """Return the bytes of the files of the first segments."""
+        ...
+
+
 class TextBatches:
     """An opened text. Close it, or use it in a `with` statement."""
 
@@ -121,6 +137,8 @@ class TextBatches:
         self.begin = self._share.begin
         """The place before the next record."""
         self._num_records = 0
+        self._bytes_before, self.total_bytes = _find_bytes(segments, self._share)
+        """Bytes of the files to read, compressed as they are; None if unknown, or if only a part is read."""
 
     @property
     def total(self) -> int | None:
@@ -184,12 +202,20 @@ class TextBatches:
             place = SegmentPlace(segment, row)
             row += table.num_rows
             table = table.slice(0, left)
-            num_records, pieces = table.num_rows, _split_batch(self._make_batch(table, place))
+            batch = replace(self._make_batch(table, place), bytes_read=self._count_bytes_read())
+            num_records, pieces = table.num_rows, _split_batch(batch)
+            del batch
             del table  # the texts are copies
             yield from pieces if num_records else ()
             left = None if left is None else left - num_records
             self._num_records += num_records
         return left
+
+    def _count_bytes_read(self) -> int | None:
+        segments: object = self._segments
+        if self.total_bytes is None or not isinstance(segments, OnDisk):
+            return None
+        return segments.bytes_read - self._bytes_before
 
     def _next_table(self) -> Table | None:
         try:
@@ -237,6 +263,14 @@ class TextBatches:
         return no_text_error(where, self._options.text_field, fault, fields, hint)
 
 
+def _find_bytes(segments: Segments, share: Share) -> tuple[int, int | None]:
+    """Return the bytes of the files before a share, and of its own."""
+    if share.limit is not None or not isinstance(segments, OnDisk):
+        return 0, None
+    before = segments.count_bytes(share.begin.segment)
+    return before, segments.count_bytes(share.end_segment) - before
+
+
 def _split_batch(batch: TextBatch) -> Iterator[TextBatch]:
     """Divide a batch with much text, between two texts."""
     ends = np.cumsum(batch.sizes)
@@ -247,7 +281,7 @@ def _split_batch(batch: TextBatch) -> Iterator[TextBatch]:
         end = batch.num_records if stop == len(batch.texts) else int(batch.rows[stop])
         place = SegmentPlace(batch.begin.segment, batch.begin.row + begin)
         rows, sizes = batch.rows[first:stop] - begin, batch.sizes[first:stop]
-        yield TextBatch(_take(batch.texts, first, stop), end - begin, place, rows, sizes)
+        yield TextBatch(_take(batch.texts, first, stop), end - begin, place, rows, sizes, batch.bytes_read)
         first, begin = stop, end
     if not batch.texts:
         yield batch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import accumulate, islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tdstream.text.fields import Rows, Table, missing_field_error, split_text_fi
 from tdstream.text.files import FileList
 from tdstream.text.options import TextOptions
 from tdstream.text.readers.arrow_files import ArrowReader, read_types
+from tdstream.text.readers.compression import bytes_read
 from tdstream.text.readers.delimited import DelimitedReader
 from tdstream.text.readers.file_table import FileTable, join_small
 from tdstream.text.readers.json_records import JsonReader
@@ -51,10 +53,26 @@ class LocalFiles:
         self._files, self._reader = files, reader
         self.num_segments = min(len(files), max(MOST_SEGMENTS, at_least))
         self._rows: dict[str, int] = {}
+        self._file = 0  # the one being read
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Bytes before each file, as they are on disk, and of all."""
+        return [0, *accumulate(map(os.path.getsize, self._files))]
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all files, as they are on disk, up to about where the last table ends."""
+        in_file = bytes_read(self._files[self._file]) if self._file < len(self._files) else 0
+        return self._starts[self._file] + in_file
+
+    def count_bytes(self, segments: int) -> int:
+        """Return the bytes of the files of the first segments, as they are on disk."""
+        return self._starts[self._find_files(segments)[0]]
 
     def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:
         """Read the records of a segment after the first ones."""
-        return join_small(self._read_files(self._list_files(segment), first_row), batch_size)
+        return join_small(self._read_files(segment, first_row), batch_size)
 
     def count_rows(self, segment: int) -> int:
         """Return how many records a segment has."""
@@ -75,20 +93,26 @@ class LocalFiles:
         tables.close()
 
     def _list_files(self, segment: int) -> Sequence[str]:
-        """Return the files of a segment: 7 files in 3 segments are 3, 2 and 2."""
+        first, stop = self._find_files(segment)
+        return self._files[first:stop]
+
+    def _find_files(self, segment: int) -> tuple[int, int]:
+        """Return a segment's first file and the one after its last: 7 files in 3 segments are 3, 2 and 2."""
         size, longer = divmod(len(self._files), self.num_segments)
         first = segment * size + min(segment, longer)
-        return self._files[first : first + size + (segment < longer)]
+        return first, first + size + (segment < longer)
 
-    def _read_files(self, files: Sequence[str], first_row: int) -> Iterator[FileTable]:
-        for file in files:
+    def _read_files(self, segment: int, first_row: int) -> Iterator[FileTable]:
+        files = self._list_files(segment)
+        for number, file in enumerate(files, self._find_files(segment)[0]):
+            self._file = number
             if first_row and len(files) > 1:
                 rows = self.count_file(file)
                 if rows <= first_row:
                     first_row -= rows
                     continue
             yield from self._reader.read(file, first_row)
-            first_row = 0
+            self._file, first_row = number + 1, 0
 
 
 def open_local(listed: FileList, options: TextOptions, task: Task) -> tuple[LocalFiles, Facts]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from helpers_encoder import CharTokenizer
 from transformers import AutoTokenizer
 
 from helpers_text import EOS, corpus_bytes, expected_tokens, numbers_tokenizer, write_jsonl
@@ -217,10 +218,12 @@ class TestBytes:
         assert np.fromfile(tmp_path / "out" / "chunk_000000.bin", "<u4").tolist() == [65_536, 2, 1]
 
     def test_an_id_that_does_not_fit(self, tmp_path: Path, prepare: Prepare) -> None:
-        """A tokenizer whose ids go beyond its size is refused instead of being stored modulo 65,536."""
-        tokenizer = numbers_tokenizer(tmp_path / "holes", {"<unk>": 0, "<eos>": 1, "far": 65_536})
-        with pytest.raises(CorpusError, match=r"Token id 65,536 does not fit uint16 .*vocabulary of 3"):
-            prepare(write_jsonl(tmp_path / "a.jsonl", [{"text": "far"}]), tokenizer=str(tokenizer))
+        """An id beyond the tokenizer's vocabulary is refused instead of being stored modulo 65,536."""
+        tokenizer = CharTokenizer()
+        tokenizer._convert_token_to_id = lambda token: 65_536  # type: ignore[method-assign]
+        data = write_jsonl(tmp_path / "a.jsonl", [{"text": "far"}])
+        with pytest.raises(CorpusError, match=r"Token id 65,536 does not fit uint16 .*vocabulary of 301"):
+            prepare(data, given_tokenizer=tokenizer)
         assert not (tmp_path / "out").exists()
 
     def test_lines_of_text(self, tmp_path: Path, tokenizer_dir: Path, prepare: Prepare) -> None:
@@ -389,10 +392,10 @@ class Watcher(Observer):
         self.counts = Counts()
         self.ended = False
 
-    def begin(self, total: int | None, done: Counts) -> None:
+    def begin(self, total: int | None, done: Counts, total_bytes: int | None = None) -> None:
         self.total = total
 
-    def advance(self, num_records: int, counts: Counts) -> None:
+    def advance(self, num_records: int, counts: Counts, bytes_read: int | None = None) -> None:
         self.num_records += num_records
         self.counts = counts
 

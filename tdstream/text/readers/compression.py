@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
+from weakref import WeakValueDictionary
 
 from tdstream.core.errors import SourceError
 
@@ -53,6 +54,17 @@ _CODECS = (
 )
 
 
+_opened: WeakValueDictionary[str, BinaryIO] = (
+    WeakValueDictionary()
+)  # path -> its latest file, if still in use
+
+
+def bytes_read(path: str) -> int:
+    """Return how many bytes of a file that is being read, as they are on disk, were taken; 0 if unknown."""
+    file = _opened.get(path)
+    return 0 if file is None or file.closed else file.tell()
+
+
 def open_bytes(path: str) -> BinaryIO:
     """Open a file for reading, decompressed if it is compressed; an empty file is an empty stream.
 
@@ -61,6 +73,7 @@ def open_bytes(path: str) -> BinaryIO:
             Reading raises it where compressed data is cut, damaged, or followed by something else.
     """
     file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    _opened[path] = file
     try:
         codec = _find_codec(path, _peek(file))
         if codec is None:
