@@ -7,7 +7,6 @@ with its number, and the records around it are read as usual.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -26,7 +25,6 @@ from tdstream.text.readers.line_blocks import HEAD_BYTES, LineBlock, divide, rea
 _HEAD_RECORDS = 100
 _HEAD_BLOCKS = 8
 _LARGEST_PARSED = 256 << 20  # bytes of a block; one of a single line may be larger
-_SEVERAL_ON_A_LINE = re.compile(rb"\}[ \t\r]*\{")
 
 
 class JsonReader:
@@ -51,7 +49,7 @@ class JsonReader:
         with open_bytes(path) as file:
             head = read_head(file, path)
             if has_lines(head):
-                return sum(self._count_block(path, block) for block in divide(file, head))
+                return sum(self._parse(path, block).num_rows for block in divide(file, head))
             return sum(1 for _ in ValueStream(file, path, head))
 
     def read_heads(self, path: str) -> Generator[list[Any], None, None]:
@@ -70,14 +68,10 @@ class JsonReader:
     def _read_lines(self, path: str, blocks: Iterator[LineBlock], first_row: int) -> Iterator[FileTable]:
         row = 0
         for block in blocks:
-            if row < first_row:
-                count = self._count_block(path, block)
-                if row + count <= first_row:
-                    row += count
-                    continue
-            table = self._parse(path, block)
+            table = self._parse(path, block)  # of rows that are skipped too: a line may hold several
             skipped, row = max(first_row - row, 0), row + table.num_rows
-            yield table.slice(skipped, None) if skipped else table
+            if skipped < table.num_rows:
+                yield table.slice(skipped, None) if skipped else table
             del table
 
     def _read_values(self, path: str, values: ValueStream, first_row: int) -> Iterator[FileTable]:
@@ -87,11 +81,6 @@ class JsonReader:
             records, numbers = [record for record, _ in found], [number for _, number in found]
             size = sum(len(str(record)) for record in records)
             yield FileRows(records, self._parts, partial(_locate_number, path, numbers), size)
-
-    def _count_block(self, path: str, block: LineBlock) -> int:
-        if _SEVERAL_ON_A_LINE.search(block.content):
-            return self._parse(path, block).num_rows
-        return _count_lines(block.content)
 
     def _parse(self, path: str, block: LineBlock) -> FileTable:
         """Return the records of a block of lines."""
