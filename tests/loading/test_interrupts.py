@@ -172,7 +172,7 @@ def test_a_pipeline_without_a_loader(counting, tokenizer_dir, live, taken):
 def pelt(stop: threading.Event, seed: int) -> None:
     """Send this process SIGINT again and again, at odd times."""
     random_ = random.Random(seed)
-    while not stop.wait(random_.expovariate(1) * (0.3 if seed else 0.01)):
+    while not stop.wait(random_.expovariate(1) * (0.3 if seed else 0.03)):
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -193,8 +193,8 @@ def test_real_signals(make, workers):
     sender = threading.Thread(target=pelt, args=(stop, workers))
     sender.start()
     try:
-        until = time.monotonic() + (0.5 if workers == 0 else 60)
-        while time.monotonic() < until:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and (interrupts < 8 * (1 + workers) or len(received) < 30):
             try:
                 armed[0] = True
                 for batch in loader:
@@ -208,7 +208,6 @@ def test_real_signals(make, workers):
         stop.set()
         sender.join()
         signal.signal(signal.SIGINT, before)
-    assert interrupts > 3
-    assert received
+    assert len(received) >= 30
     first = [ids(batch) for batch in received[: len(whole)]]
     assert first == whole[: len(first)]
