@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tdstream.core.state_schema import shorten
+
 if TYPE_CHECKING:
     from tdstream.schedule.mixture_plan import MixturePlan
 
@@ -37,10 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def describe(state: dict[str, Any]) -> str:
     """Return a portable state as lines of text."""
-    from tdstream.loading.locate import SavedPipeline  # noqa: PLC0415
+    from tdstream.loading.locate import read_cursor  # noqa: PLC0415
 
+    cursor, pipeline = read_cursor(state)
     nodes, position = state["nodes"], state["position"]
-    pipeline, splitter = SavedPipeline(nodes), nodes["splitter"]
+    splitter = nodes["splitter"]
     samples, seq_len = pipeline.lengths.num_samples(state["epoch"]), pipeline.reader["seq_len"]
     lines = [
         ("epoch", f"{state['epoch']:,}"),
@@ -48,11 +51,11 @@ def describe(state: dict[str, Any]) -> str:
         ("tokens", f"{min(position, samples) * seq_len:,} of {samples * seq_len:,} in this epoch"),
     ]
     if "step" in splitter:
-        lines.append(("step", f"{splitter['step']:,} ({splitter['batches_done']:,} in this epoch)"))
+        lines.append(("step", f"{cursor.step:,} ({cursor.batches_done:,} in this epoch)"))
     if pipeline.plan is not None:
         lines += _describe_sources(pipeline.plan, state["epoch"], min(position, samples))
     for name, part in nodes.items():
-        fields = (f"{field}={value!r}" for field, value in part.items() if field not in _HIDDEN)
+        fields = (f"{field}={shorten(value)}" for field, value in part.items() if field not in _HIDDEN)
         lines.append((name, "  ".join(fields)))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tdstream.core.errors import StateError
+from tdstream.core.state_schema import check_nesting, equal, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +58,24 @@ def wrap_state(nodes: Sequence[Identified]) -> dict[str, Any]:
 
 def unwrap_state(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the nodes' entries in a state; refuse anything else, and states of newer versions."""
-    if not isinstance(state, dict) or not isinstance(state.get(STATE_KEY), int):
+    check_nesting(state)
+    version = state.get(STATE_KEY) if isinstance(state, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise StateError(
-            f"this is not a state of tdstream (no {STATE_KEY!r} version in it): {_short(state)}. "
+            f"this is not a state of tdstream (no {STATE_KEY!r} version in it): {shorten(state)}. "
             f"Load what state_dict() returned."
         )
-    if state[STATE_KEY] > STATE_VERSION:
+    if version > STATE_VERSION:
         raise StateError(
-            f"the state has version {state[STATE_KEY]}, this tdstream reads up to {STATE_VERSION}. "
+            f"the state has version {shorten(version)}, this tdstream reads up to {STATE_VERSION}. "
             f"Install the tdstream that saved it, or a newer one."
         )
     nodes = state.get("nodes")
-    if not isinstance(nodes, dict) or not all(isinstance(part, dict) for part in nodes.values()):
+    if not isinstance(nodes, dict) or not all(
+        isinstance(name, str) and isinstance(part, dict) for name, part in nodes.items()
+    ):
         raise StateError(
-            f"the state has no 'nodes', so it was truncated or changed: {_short(state)}. Load what "
+            f"the state has no 'nodes', so it was truncated or changed: {shorten(state)}. Load what "
             f"state_dict() returned."
         )
     return nodes
@@ -78,7 +83,7 @@ def unwrap_state(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def differences(name: str, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
     """Return a phrase for each field of a node's identity that differs: "permutation.seed was 1, is 2"."""
-    fields = [field for field in {**current, **saved} if saved.get(field) != current.get(field)]
+    fields = [field for field in {**current, **saved} if not equal(saved.get(field), current.get(field))]
     return [f"{name}.{field} was {_show(saved, field)}, is {_show(current, field)}" for field in fields]
 
 
@@ -114,9 +119,5 @@ def _show(part: dict[str, Any], field: str) -> str:
     if field not in part:
         return "missing"
     value = part[field]
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _short(value)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    small = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
+    return f"{value:,}" if small else shorten(value)

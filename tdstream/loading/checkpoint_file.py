@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import warnings
 import zipfile
 from pathlib import Path
@@ -24,7 +23,10 @@ def read_state(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if not path.exists():
         raise StateError(f"{path} does not exist; expected a checkpoint file or directory.")
-    content = _read_directory(path) if path.is_dir() else _read_file(path)
+    try:
+        content = _read_directory(path) if path.is_dir() else _read_file(path)
+    except OSError as error:
+        raise StateError(f"{path} cannot be read ({error.strerror or error}).") from None
     try:
         return position_of(content)
     except StateError as error:
@@ -37,12 +39,14 @@ def _read_file(path: Path) -> Any:
     if start in (b"{", b"["):
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # also of integers with thousands of digits
             raise StateError(f"{path} looks like JSON but is not valid ({error}).") from None
     try:
         # Mapped, so that of a large checkpoint only the small entries are read; old files cannot be mapped.
         mapped = zipfile.is_zipfile(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except OSError:
+        raise
     except Exception as error:  # bytes that are no pickle raise anything
         raise StateError(
             f"{path} is neither JSON nor a file of torch.save that holds only tensors and plain values "
@@ -60,12 +64,13 @@ def _read_directory(path: Path) -> Any:
 
     try:
         metadata = FileSystemReader(path).read_metadata()
-    except (OSError, pickle.UnpicklingError, EOFError) as error:
-        raise StateError(f"{path} is not a directory of torch.distributed.checkpoint ({error}).") from None
-    entries = metadata.state_dict_metadata.items()
-    flat: dict[str, Any] = {key: 0 for key, kind in entries if isinstance(kind, BytesStorageMetadata)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is only one process, and no process group
-        load(flat, checkpoint_id=path)
-    paths: dict[str, Any] = {key: (key,) for key in flat} | (metadata.planner_data or {})
-    return unflatten_state_dict(flat, paths)
+        entries = metadata.state_dict_metadata.items()
+        flat: dict[str, Any] = {key: 0 for key, kind in entries if isinstance(kind, BytesStorageMetadata)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is only one process, and no process group
+            load(flat, checkpoint_id=path)
+        paths: dict[str, Any] = {key: (key,) for key in flat} | (metadata.planner_data or {})
+        return unflatten_state_dict(flat, paths)
+    except Exception as error:  # bytes that are no pickle raise anything
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise StateError(f"{path} is not a directory of torch.distributed.checkpoint ({what}).") from None

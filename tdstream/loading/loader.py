@@ -55,20 +55,38 @@ def _count_given(cursor: RunCursor, schedule: Schedule) -> Ints:
     given = _used(schedule, first.epoch, first.position) if first.step else np.zeros_like(schedule.sizes)
     ends = [span.step for span in cursor.spans[1:]] + [cursor.step]
     for span, end in zip(cursor.spans, ends, strict=True):
-        for epoch, begin, stop in _split_by_epoch(cursor, span, end - span.step):
+        for epochs, epoch, begin, stop in _split_by_epoch(cursor, schedule, span, end - span.step):
             # With "keep", the rows that fill the last batch are not given.
             last = min(stop, schedule.num_samples(epoch)) if cursor.keep else stop
-            given += _count_between(schedule, epoch, begin, last)
+            given += epochs * _count_between(schedule, epoch, begin, last)
     return given
 
 
-def _split_by_epoch(cursor: RunCursor, span: RunSpan, steps: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (epoch, first position, position after the last) of the steps of a span."""
+def _split_by_epoch(
+    cursor: RunCursor, schedule: Schedule, span: RunSpan, steps: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (epochs, the first of them, first position, position after the last) of the steps of a span."""
     epoch, position = span.epoch, span.position
     while steps:
         here = min(cursor.left_at((epoch, position), span.global_batch), steps)
-        yield epoch, position, position + here * span.global_batch
+        yield 1, epoch, position, position + here * span.global_batch
         epoch, position, steps = epoch + 1, 0, steps - here
+        whole, change = cursor.left_at((epoch, 0), span.global_batch), cursor.lengths.next_change(epoch)
+        if not whole:
+            if change is None:
+                return  # no later epoch has a batch
+            epoch = change
+            continue
+        # Epochs that are alike are counted together, but for places that an exchange of neighbours divides.
+        stop = whole * span.global_batch
+        alike = steps // whole if change is None else min(steps // whole, change - epoch)
+        if alike > 1 and _is_same_in_all(schedule, epoch, stop):
+            yield alike, epoch, 0, stop
+            epoch, steps = epoch + alike, steps - alike * whole
+        elif alike > _MOST_EPOCHS:
+            raise ConfigError(
+                f"mixture_stats() counts at most {_MOST_EPOCHS:,} epochs one by one, and {alike:,} passed."
+            )
 
 
 def _count_between(schedule: Schedule, epoch: int, begin: int, stop: int) -> Ints:
@@ -88,8 +106,18 @@ def _count_between(schedule: Schedule, epoch: int, begin: int, stop: int) -> Int
     return count
 
 
+def _is_same_in_all(schedule: Schedule, epoch: int, stop: int) -> bool:
+    """Return whether all epochs like this one have the same samples of each source before a position."""
+    samples, first = schedule.num_samples(epoch), schedule.fills_from(epoch)
+    places = [stop] if stop <= samples else [first, first + (stop - samples) % (samples - first)]
+    return all(schedule.is_same_in_all(epoch, place) for place in places)
+
+
 def _used(schedule: Schedule, epoch: int, position: int) -> Ints:
     return schedule.used(epoch, min(position, schedule.num_samples(epoch)))
+
+
+_MOST_EPOCHS = 100_000
 
 
 class Loader(LoaderBase):

@@ -16,12 +16,13 @@ import numpy as np
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StateError
+from tdstream.core.state_schema import COUNT, PART, SEED, SIZE, TEXT, one_of, read_fields
 from tdstream.loading.portable_state import SavedPartition, open_portable
 from tdstream.nodes.base import ReaderNode
 from tdstream.nodes.shard_source import expand_sizes
 from tdstream.schedule.mixture_plan import MixturePlan
 from tdstream.schedule.mixture_schedule import Ints
-from tdstream.schedule.order import Order, make_order
+from tdstream.schedule.order import MAX_SAMPLES, ORDER_VERSIONS, Order, make_order
 from tdstream.schedule.partition import EpochLengths, SameLength, deal, folded
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
@@ -70,18 +71,39 @@ class Located:
     samples: tuple[LocatedSample, ...]
 
 
+_MOST_LISTED = 1_000_000  # samples of a step
+_MOST_PERMUTED = 2**30  # samples of which an order is kept in memory
+
+
+def _read_reader(reader: dict[str, Any]) -> dict[str, Any]:
+    sizes = {"stride": SIZE, "samples": SIZE, "tokens": SIZE, "first_token": COUNT, "first_sample": COUNT}
+    needed = {"seq_len": SIZE} | ({} if {"samples", "cut"} & reader.keys() else {"stride": SIZE})
+    names = {"cut": TEXT, "min_tail_len": COUNT, "pad_id": COUNT, "window": SIZE}
+    return read_fields("reader", reader, needed) | read_fields("reader", reader, sizes | names, optional=True)
+
+
+def _read_order(order: dict[str, Any]) -> dict[str, Any]:
+    found = read_fields("permutation", order, {"order": one_of(*ORDER_VERSIONS), "seed": SEED})
+    versions = {"version": one_of(ORDER_VERSIONS[found["order"]]), "block_samples": COUNT}
+    return found | read_fields("permutation", order, versions, optional=True)
+
+
 class SavedPipeline:
     """What the identities in a state tell of the pipeline."""
 
     def __init__(self, nodes: dict[str, dict[str, Any]]) -> None:
         self.nodes = nodes
+        parts = nodes.get("mixture", nodes)
+        found = read_fields("nodes", parts, {"reader": PART, "permutation": PART})
+        self.reader = {**found["reader"], **_read_reader(found["reader"])}
+        self.order = {**found["permutation"], **_read_order(found["permutation"])}
         try:
-            parts = nodes.get("mixture", nodes)
-            self.reader, self.order = {**parts["reader"]}, {**parts["permutation"]}
             self.plan = self._read_plan()
             """The plan of a mixture, if it reads one."""
             self.lengths: EpochLengths = self.plan.schedule if self.plan else self._read_length()
-        except (KeyError, TypeError, ZeroDivisionError) as error:
+        except StateError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
             raise StateError(
                 f"the state does not tell what it counts ({type(error).__name__}: {error}); it was changed."
             ) from None
@@ -94,10 +116,15 @@ class SavedPipeline:
 
     def _read_length(self) -> SameLength:
         if "samples" in self.reader:  # a part of the samples, or documents decide how many there are
-            return SameLength(int(self.reader["samples"]))
-        seq_len, stride = self.reader["seq_len"], self.reader["stride"]
-        tokens = self.reader.get("tokens", self.nodes["source"]["total_tokens"])
-        return SameLength(int((tokens - seq_len - 1) // stride + 1))
+            return SameLength(self.reader["samples"])
+        seq_len, stride, tokens = self.reader["seq_len"], self.reader["stride"], self.reader.get("tokens")
+        if tokens is None:
+            source = read_fields("nodes", self.nodes, {"source": PART})["source"]
+            tokens = read_fields("source", source, {"total_tokens": SIZE})["total_tokens"]
+        samples = (tokens - seq_len - 1) // stride + 1
+        if samples < 1:
+            raise ValueError(f"{tokens:,} tokens are no sample of {seq_len:,}")
+        return SameLength(samples)
 
     def shards(self) -> dict[str, Shards]:
         """Return the names, by the format's rule, and offsets of one corpus's shards; {} for a mixture."""
@@ -128,6 +155,11 @@ class SavedPipeline:
         return [plan.names[source] for source in sources.tolist()], indices
 
     def _make_order(self, num_samples: int, epoch: int) -> Order:
+        if num_samples > (_MOST_PERMUTED if self.order["order"] == "numpy" else MAX_SAMPLES):
+            raise StateError(
+                f"the state's order of {num_samples:,} samples cannot be computed: a corpus has fewer. It "
+                f"was cut or changed."
+            )
         return make_order(
             self.order["order"],
             num_samples=num_samples,
@@ -168,6 +200,11 @@ def locate_step(
         span = cursor.locate(step)
     except LookupError as error:
         raise ConfigError(f"{error.args[0]} Use a state from before that.") from None
+    if span.global_batch > _MOST_LISTED:
+        raise StateError(
+            f"step {step:,} has {span.global_batch:,} samples by the state, and at most {_MOST_LISTED:,} can "
+            f"be listed; it was cut or changed."
+        )
     positions, ranks = _find_rows(cursor, span, rank)
     names, indices = pipeline.find_samples(positions, span.epoch)
     known = pipeline.shards() if shards is None else shards

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tdstream.core.checks import LARGEST
 from tdstream.core.errors import StateError
 from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
+from tdstream.core.state_schema import (
+    COUNT,
+    SIZE,
+    TEXT,
+    check_nesting,
+    equal,
+    listed,
+    one_of,
+    read_fields,
+    shorten,
+)
 from tdstream.schedule.partition import EpochLengths, batches_before, serves_rest
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
 
@@ -56,13 +66,28 @@ def open_portable(state: dict[str, Any]) -> tuple[int, int, dict[str, dict[str, 
         )
     nodes = unwrap_state(state)
     _check_not_stream(nodes)
-    epoch, position = state.get("epoch"), state.get("position")
-    if not all(isinstance(value, int) and 0 <= value <= LARGEST for value in (epoch, position)):
+    place = {field: state.get(field) for field in ("epoch", "position")}
+    try:
+        found = read_fields("place", place, dict.fromkeys(place, COUNT))
+    except StateError:
+        epoch, position = map(shorten, place.values())
         raise StateError(
-            f"the state has no valid position: epoch={epoch!r}, position={position!r}; expected two integers "
+            f"the state has no valid position: epoch={epoch}, position={position}; expected two integers "
             f"of at least 0. Load what state_dict() of a tdstream.loader, or tdstream.position_of, returned."
-        )
-    return int(state["epoch"]), int(state["position"]), nodes
+        ) from None
+    if "splitter" not in nodes:
+        raise StateError("the state has no entry for splitter, so it was cut or changed. Load a whole one.")
+    return found["epoch"], found["position"], nodes
+
+
+_PROGRESS = {"step": COUNT, "batches_done": COUNT}
+_PARTITION = {
+    "batch_size": COUNT,
+    "dp_world_size": SIZE,
+    "tail": one_of("drop", "wrap", "keep", None),
+    "history": listed(listed(COUNT, 4, 5), 0, 10_000),
+}
+_CURSOR = {"batch_size": COUNT, "dp_world_size": SIZE, "start": COUNT, "epoch": COUNT, "tail": TEXT}
 
 
 class SavedPartition(NamedTuple):
@@ -81,12 +106,15 @@ class SavedPartition(NamedTuple):
     @classmethod
     def read(cls, part: dict[str, Any]) -> SavedPartition:
         """Read and check it."""
+        found = read_fields("splitter", part, _PARTITION, optional=True)
+        spans = [RunSpan(*span) for span in found.get("history", [])]
+        if spans:
+            found |= read_fields("splitter", part, _PROGRESS)
+        step, done = (found["step"], found["batches_done"]) if spans else (0, 0)
         with _refuse_invalid():
-            spans = [RunSpan(*map(int, span)) for span in part.get("history", [])]
-            step, done = (int(part["step"]), int(part["batches_done"])) if spans else (0, 0)
-            sizes = int(part.get("batch_size", 0)), int(part.get("dp_world_size", 1))
-            _check_spans(step, done, spans)
-            return cls(*sizes, part.get("tail"), step, done, spans)
+            _check_spans(step, spans)
+        sizes = found.get("batch_size", 0), found.get("dp_world_size", 1)
+        return cls(*sizes, found.get("tail"), step, done, spans)
 
     @property
     def global_batch(self) -> int:
@@ -117,14 +145,11 @@ class SavedPartition(NamedTuple):
         return self.step, self.batches_done, spans
 
 
-def _check_spans(step: int, done: int, spans: list[RunSpan]) -> None:
+def _check_spans(step: int, spans: list[RunSpan]) -> None:
     """Raise ValueError unless numbers are in range and spans are in order."""
     steps = [span.step for span in spans]
-    numbers = [step, done, *(number for span in spans for number in span)]
-    if min(numbers) < 0 or any(span.global_batch < 1 for span in spans):
-        raise ValueError("a negative number, or an empty global batch")
-    if max(numbers) > LARGEST:
-        raise ValueError("a number above 2^62")
+    if any(span.global_batch < 1 or span.global_batch % (span.batch_size or 1) for span in spans):
+        raise ValueError("an empty global batch, or one that its batch size does not divide")
     if sorted(set(steps)) != steps or (steps and steps[-1] > step):
         raise ValueError("steps out of order")
 
@@ -134,7 +159,7 @@ def _refuse_invalid() -> Iterator[None]:
     """Turn what invalid values lead to into a StateError."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise StateError(
             f"the state's splitter part is invalid, or was cut or changed ({type(error).__name__}: {error})."
         ) from None
@@ -150,12 +175,15 @@ def position_of(state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         StateError: If there is no state in it, several that differ, or one of single samples.
     """
-    found = [_make_portable(part) for part in _find_states(state)]
+    found = []
+    for part in _find_states(state):
+        check_nesting(part)
+        found.append(_make_portable(part))
     if not found:
         raise StateError(
             "there is no state of a StatefulDataLoader over a tdstream pipeline in what was given."
         )
-    if any(other != found[0] for other in found):
+    if not all(equal(other, found[0]) for other in found):
         raise StateError(
             f"there are {len(found)} loader states in what was given, at different places. Pass one."
         )
@@ -164,15 +192,19 @@ def position_of(state: dict[str, Any]) -> dict[str, Any]:
 
 def _find_states(value: object) -> Iterator[dict[str, Any]]:
     """Yield loader states, StatefulDataLoader's or portable, from nested dicts and lists."""
-    if isinstance(value, dict):
-        if STATE_KEY in value or _SNAPSHOT in value or isinstance(value.get(_FETCHER), dict):
+    waiting, seen = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, (dict, list, tuple)) or id(value) in seen:
+            continue
+        seen.add(id(value))  # a checkpoint may be deep, and contain itself
+        if isinstance(value, dict) and (
+            STATE_KEY in value or _SNAPSHOT in value or isinstance(value.get(_FETCHER), dict)
+        ):
             yield value
         else:
-            for inner in value.values():
-                yield from _find_states(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _find_states(inner)
+            inner = list(value.values()) if isinstance(value, dict) else list(value)
+            waiting += reversed(inner)
 
 
 def _make_portable(state: dict[str, Any]) -> dict[str, Any]:
@@ -191,14 +223,13 @@ def _make_portable(state: dict[str, Any]) -> dict[str, Any]:
             "given is known only to the loader that batched them, so it has no position in the global order. "
             "Resume it with the same ranks and workers, or use build(..., batch_size=...)."
         )
-    try:
-        partition = {name: cursor[name] for name in ("batch_size", "dp_world_size", "tail")}
-        position = cursor["start"] + batches * partition["batch_size"] * partition["dp_world_size"]
-        epoch = cursor["epoch"]
-    except (KeyError, TypeError):
-        raise StateError(_CUT) from None
+    place = read_fields("splitter", cursor, _CURSOR)
+    partition = {name: place[name] for name in ("batch_size", "dp_world_size", "tail")}
+    position = place["start"] + batches * place["batch_size"] * place["dp_world_size"]
     identities = {name: dict(part) for name, part in nodes.items() if name != "splitter"}
-    return make_portable_state(epoch, position, identities, partition)
+    portable = make_portable_state(place["epoch"], position, identities, partition)
+    open_portable(portable)
+    return portable
 
 
 def _check_not_stream(nodes: dict[str, dict[str, Any]]) -> None:
@@ -210,17 +241,23 @@ def _check_not_stream(nodes: dict[str, dict[str, Any]]) -> None:
         )
 
 
+def _check_count(value: Any) -> int:
+    count: int = read_fields("loader", {"count": value}, {"count": COUNT})["count"]
+    return count
+
+
 def _read_process(state: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Return one process's part of a StatefulDataLoader's state, and the batches handed out."""
     try:
         if _SNAPSHOT in state:
             inner = state[_SNAPSHOT]
             worker = inner["_worker_snapshots"]["worker_0"]
-            return worker[_FETCHER][_ITERATOR], inner["_snapshot_step"] + state["_steps_since_snapshot"]
+            counts = inner["_snapshot_step"], state["_steps_since_snapshot"]
+            return worker[_FETCHER][_ITERATOR], sum(map(_check_count, counts))
         if STATE_KEY in state:
             raise StateError(
                 "this is the state of one worker's stream; pass what the loader's state_dict() returned."
             )
-        return state[_FETCHER][_ITERATOR], state["_num_yielded"]
-    except (KeyError, TypeError):
+        return state[_FETCHER][_ITERATOR], _check_count(state["_num_yielded"])
+    except (KeyError, TypeError, IndexError):
         raise StateError(_CUT) from None

@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import torch
 
+from tdstream.core.errors import StateError
 from tdstream.core.state import STATE_KEY, STATE_VERSION, unwrap_state
 from tdstream.loading.device import Transfer
 from tdstream.loading.loader_base import LoaderBase
+from tdstream.loading.torchdata_workarounds import read_processes
 from tdstream.nodes.batch import Batch
 from tdstream.streams.stream_pipeline import (
     NO_LENGTH,
@@ -132,12 +134,29 @@ class StreamLoader(LoaderBase):
         place = nodes[_PART]
         check_loader_state(state_dict, place)
         check_geometry(place, self._geometry())
+        if place["stands"] == "in":
+            self._check_streams(state_dict["epoch"], place)
         self._drop_workers()
         self._retire_iterator()
         self.batches_done, self.step = int(place["batches_done"]), int(place["step"])
         self._epoch, self._stands = int(state_dict["epoch"]), place["stands"]
         self._resumed, self._chosen = place["loader"], None
         self._generation = self._pipeline.generation
+
+    def _check_streams(self, epoch: int, place: dict[str, Any]) -> None:
+        """Refuse a state whose streams do not add up to the place of their loader."""
+        done, pipeline = place["batches_done"], self._pipeline
+        states = read_processes(place["loader"], self.num_workers, done)
+        cursors = [
+            pipeline.check_stream_state(state, worker, len(states)) for worker, state in enumerate(states)
+        ]
+        served = sum(cursor["served"] for cursor in cursors)
+        if served != done * (pipeline.batch_size or 1) or any(cursor["epoch"] != epoch for cursor in cursors):
+            raise StateError(
+                f"the state stands after {done:,} batches of epoch {epoch:,}, but its streams have served "
+                f"{served:,} samples of epochs {sorted({cursor['epoch'] for cursor in cursors})}; it was cut "
+                f"or changed. Load what state_dict() returned."
+            )
 
     def total_hint(self) -> TotalHint | None:
         """Return how far the pass is: in batches if `tdstream.count` counted the text, else by documents."""

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tdstream.core.errors import StateError
+from tdstream.core.state_schema import COUNT, FLAG, NONE, PART, integer, read_fields
+
 
 class WorkerSeeds:
     """A generator for the seeds of a loader's workers, so that the trainer's random state stays as it is.
@@ -60,6 +63,55 @@ def stop_workers(loader: Any) -> None:
     if stop is not None:
         with suppress(RuntimeError):  # of that handler; the workers are forgotten all the same
             stop()
+
+
+_ONE_PROCESS = {
+    "_sampler_iter_yielded": COUNT, "_num_yielded": COUNT, "_index_sampler_state": NONE,
+    "_sampler_iter_state": NONE, "_IterableDataset_len_called": NONE, "_shared_seed": NONE,
+    "fetcher_state": PART, "dataset_state": NONE, "_iterator_finished": FLAG,
+}  # fmt: skip
+_WORKERS = {"_snapshot": PART, "_steps_since_snapshot": COUNT, "_iterator_finished": FLAG}
+_SNAPSHOT = {
+    "_snapshot_step": COUNT, "_last_yielded_worker_id": COUNT, "_main_snapshot": PART,
+    "_worker_snapshots": PART,
+}  # fmt: skip
+_MAIN = {
+    "_num_workers": COUNT, "_sampler_iter_state": NONE, "_index_sampler_state": NONE,
+    "_sampler_iter_yielded": COUNT, "_IterableDataset_len_called": NONE, "_shared_seed": NONE,
+    "_base_seed": integer(0, 2**63 - 1),
+}  # fmt: skip
+_WORKER = {"worker_id": COUNT, "dataset_state": NONE, "fetcher_state": PART}
+_FETCHER = {"dataset_iter_state": PART, "fetcher_ended": FLAG}
+
+
+def read_processes(state: dict[str, Any], num_workers: int, batches: int) -> list[dict[str, Any]]:
+    """Return what the processes of a loader saved, from its state after so many batches of an epoch.
+
+    Raises:
+        StateError: If it is no state of a loader with so many workers over an iterable dataset.
+    """
+    if num_workers == 0:
+        found = read_fields("loader", state, _ONE_PROCESS)
+        count, fetchers = found["_num_yielded"], [found["fetcher_state"]]
+    else:
+        found = read_fields("loader", state, _WORKERS)
+        snapshot = read_fields("loader", found["_snapshot"], _SNAPSHOT)
+        main = read_fields("loader", snapshot["_main_snapshot"], _MAIN)
+        count = snapshot["_snapshot_step"] + found["_steps_since_snapshot"]
+        workers = {f"worker_{number}": PART for number in range(num_workers)}
+        saved = read_fields("loader", snapshot["_worker_snapshots"], workers)
+        parts = [read_fields(name, part, _WORKER) for name, part in saved.items()]
+        fetchers = [part["fetcher_state"] for part in parts]
+        names = [part["worker_id"] for part in parts] == list(range(num_workers))
+        known = len(snapshot["_worker_snapshots"]) == main["_num_workers"] == num_workers
+        if not names or not known or snapshot["_last_yielded_worker_id"] >= num_workers:
+            raise StateError(f"the state is not one of {num_workers} workers; it was cut or changed.")
+    if count != batches:
+        raise StateError(
+            f"the state counts {batches:,} batches, but its loader {count:,}; it was cut or changed. Load "
+            f"what state_dict() returned."
+        )
+    return [read_fields("loader", fetcher, _FETCHER)["dataset_iter_state"] for fetcher in fetchers]
 
 
 def batches_before(loader: Any) -> int:

@@ -139,7 +139,8 @@ class MixtureNode(ReadByPlanning):
         """Return a phrase for each way in which a saved mixture cannot continue as this one."""
         found = differences(self.name, {"version": saved.get("version")}, {"version": VERSION})
         for name, part in self.shared.items():
-            found += differences(name, saved.get(name) or {}, part)
+            was = saved.get(name)
+            found += differences(name, was if isinstance(was, dict) else {}, part)
         return [*found, *self._own.differences(MixturePlan.from_state(saved, self._own.seed))]
 
     def changes(self, saved: dict[str, Any]) -> list[str]:

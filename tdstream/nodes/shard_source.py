@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
+from tdstream.core.state_schema import equal
 from tdstream.corpus.derived import WindowCounts, find_place_elsewhere, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, find_pad_id
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_SHARDS = 1_000_000  # whose sizes are listed one by one
 _MAX_RUNS = 16  # runs of shards of one size that a state lists; if there are more, it has only their digest
 
 
@@ -137,7 +139,7 @@ class ShardSource(IdentityState):
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each difference from a saved identity, naming the first shard that differs."""
         current = self.state_dict()
-        if not saved.get("content") or not current["content"]:
+        if any(equal(saved.get("content"), unknown) for unknown in ("", None)) or not current["content"]:
             saved, current = {**saved, "content": ""}, {**current, "content": ""}
         was, now = (
             {field: value for field, value in part.items() if field not in ("shard_tokens", "sizes")}
@@ -146,7 +148,7 @@ class ShardSource(IdentityState):
         return [*self._shard_differences(saved, current), *differences(self.name, was, now)]
 
     def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
-        if saved.get("sizes") == current["sizes"]:
+        if equal(saved.get("sizes"), current["sizes"]):
             return []
         was, now = expand_sizes(saved.get("shard_tokens", "")), np.diff(self.offsets).tolist()
         for file, old, new in zip(self.files, was, now, strict=False):
@@ -311,10 +313,15 @@ def check_dtype(dtype: DTypeLike) -> str:
 
 
 def expand_sizes(runs: str) -> list[int]:
-    """Return the sizes in a state's text: "1000x2 10x1" is [1000, 1000, 10]."""
+    """Return the sizes in a state's text: "1000x2 10x1" is [1000, 1000, 10]; [] if it was changed."""
     try:
-        pairs = [run.split("x") for run in runs.split()]
-        return [int(size) for size, count in pairs for _ in range(int(count))]
+        pairs = [(int(size), int(count)) for size, count in (run.split("x") for run in runs.split())]
+        if (
+            sum(count for _, count in pairs) > _MOST_SHARDS
+            or min((min(pair) for pair in pairs), default=0) < 0
+        ):
+            return []
+        return [size for size, count in pairs for _ in range(count)]
     except (AttributeError, ValueError):
         return []  # a damaged state; the digests of the sizes differ anyway
 

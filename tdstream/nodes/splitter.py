@@ -9,6 +9,7 @@ from typing import Any
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, GeometryError, StateError
 from tdstream.core.state import differences
+from tdstream.core.state_schema import COUNT, read_fields
 from tdstream.distributed.topology import Topology, Worker, resolve_topology
 from tdstream.nodes.base import OrderedNode
 from tdstream.nodes.rows import AnyRows, FilledRows, SourcedRows, SourceRows
@@ -148,13 +149,19 @@ class Splitter:
                 f"stream has no meaning under another geometry; nothing was loaded. Resume with the saved one"
                 f"{', or load tdstream.position_of(state) into a tdstream.loader' * bool(self.batch_size)}."
             )
-        place = {field: state.get(field) for field in _CURSOR}
-        if not all(isinstance(value, int) and value >= 0 for value in place.values()):
+        place = read_fields(self.name, state, dict.fromkeys(_CURSOR, COUNT))
+        worker = self._partition.worker
+        try:
+            items = self._make_partition(place["epoch"], place["start"], worker).num_items
+        except (ConfigError, OverflowError) as error:
+            raise StateError(f"the state has no valid position ({error}).") from None
+        if place["step"] > items:
             raise StateError(
-                f"the state has no valid position: {place}; expected three integers of at least 0."
+                f"the state stands after {place['step']:,} items of epoch {place['epoch']:,}, which has "
+                f"{items:,} from position {place['start']:,} on; it was cut or changed."
             )
-        self._place(state["epoch"], state["start"], self._partition.worker)
-        self.step = state["step"]
+        self._place(place["epoch"], place["start"], worker)
+        self.step = place["step"]
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each field of the geometry that differs."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdstream.core.checks import LARGEST
 from tdstream.core.errors import StateError
+from tdstream.core.state_schema import COUNT, LISTED, NUMBER, SIZE, TEXT, listed, one_of, read_fields
 from tdstream.schedule.mixture_schedule import STOPS, Ints, Schedule, Stage, Weights, whole_weights
 
 
@@ -78,12 +78,15 @@ class MixturePlan:
     @classmethod
     def from_state(cls, state: dict[str, Any], seed: int | None) -> MixturePlan:
         """Return the plan in a state; raise StateError if it was truncated or changed."""
+        found = read_fields("mixture", state, {"stop": one_of(*STOPS), "sources": LISTED, "stages": LISTED})
         try:
-            entries = tuple(PlanEntry(*entry) for entry in state["sources"])
-            stages = tuple((start, _named(entries, weights)) for start, weights in state["stages"])
-            _check(entries, stages, state["stop"])
-            return cls(entries, stages, state["stop"], seed, state.get("has_parts") is True)
-        except (KeyError, TypeError, ValueError) as error:
+            entries = tuple(_read_entry(*entry) for entry in enumerate(found["sources"]))
+            stages = tuple(_read_stage(entries, *stage) for stage in enumerate(found["stages"]))
+            _check(entries, stages)
+            return cls(entries, stages, found["stop"], seed, state.get("has_parts") is True)
+        except StateError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
             raise StateError(
                 f"the state's mixture does not fit, or was cut or changed ({type(error).__name__}: {error})."
             ) from None
@@ -144,6 +147,24 @@ class MixturePlan:
         ]
 
 
+_ENTRY = {"name": TEXT, "samples": SIZE, "fingerprint": TEXT, "max_epochs": COUNT}
+
+
+def _read_entry(number: int, entry: Any) -> PlanEntry:
+    if not isinstance(entry, (list, tuple)) or len(entry) != len(_ENTRY):
+        raise ValueError(f"source {number} is no list of {len(_ENTRY)}")
+    found = read_fields(f"mixture.sources[{number}]", dict(zip(_ENTRY, entry, strict=True)), _ENTRY)
+    return PlanEntry(**found)
+
+
+def _read_stage(entries: Sequence[PlanEntry], number: int, stage: Any) -> tuple[int, Weights]:
+    if not isinstance(stage, (list, tuple)) or len(stage) != 2:
+        raise ValueError(f"stage {number} is no list of 2")
+    fields = {"start": COUNT, "weights": listed(NUMBER, len(entries), len(entries))}
+    found = read_fields(f"mixture.stages[{number}]", dict(zip(fields, stage, strict=True)), fields)
+    return found["start"], _named(entries, found["weights"])
+
+
 def _named(entries: Sequence[PlanEntry], weights: Sequence[float]) -> Weights:
     return {entry.name: weight for entry, weight in zip(entries, weights, strict=True) if weight}
 
@@ -153,13 +174,11 @@ def _same(one: Weights, other: Weights, names: Sequence[str]) -> bool:
     return one == other or np.array_equal(whole_weights(one, names), whole_weights(other, names))
 
 
-def _check(entries: Sequence[PlanEntry], stages: Sequence[tuple[int, Weights]], stop: str) -> None:
+def _check(entries: Sequence[PlanEntry], stages: Sequence[tuple[int, Weights]]) -> None:
     starts = [start for start, _ in stages]
-    if stop not in STOPS or not stages or starts[0] != 0 or sorted(set(starts)) != starts:
-        raise ValueError("invalid stages or stop")
+    names = [entry.name for entry in entries]
+    if not stages or starts[0] != 0 or sorted(set(starts)) != starts or sorted(set(names)) != names:
+        raise ValueError("invalid stages, or sources that are not in order")
     shares = [list(weights.values()) for _, weights in stages]
     if not all(own and min(own) > 0 and max(own) < math.inf for own in shares):
         raise ValueError("a stage without sources, or an invalid weight")
-    counts = [count for entry in entries for count in (entry.samples, entry.max_epochs + 1)]
-    if not counts or min(counts) < 1 or max(*counts, starts[-1]) > LARGEST:
-        raise ValueError("a source without samples, or a number above 2^62")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tdstream.core.checks import LARGEST
 from tdstream.core.errors import ConfigError
-from tdstream.schedule.interleave import Interleaving
+from tdstream.schedule.interleave import PERIOD, Interleaving
 
 Ints = NDArray[np.int64]
 
@@ -145,6 +145,15 @@ class Schedule:
         number = max(int(np.searchsorted(run.epoch.starts, position, side="left")) - 1, 0)
         used: Ints = self._used_in(epoch, number, run.epoch.segments[number], position)
         return used + self._used_before(run, epoch)
+
+    def is_same_in_all(self, epoch: int, position: int) -> bool:
+        """Return whether all epochs of a run have the same samples of each source before a position."""
+        run = self._run(epoch)
+        number = max(int(np.searchsorted(run.epoch.starts, position, side="left")) - 1, 0)
+        segment = run.epoch.segments[number]
+        place, length = position - segment.start, segment.until - segment.start
+        exchanged = place % 2 and place // PERIOD < length // PERIOD  # a pair that the place may divide
+        return self.seed is None or not exchanged
 
     def _used_in(self, epoch: int, number: int, segment: _Segment, position: int) -> Ints:
         """Count the samples of each source in an epoch before a position of a segment, its end included."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdstream.core.errors import StateError
+from tdstream.core.state_schema import COUNT, FLAG, PART, integer, listed, read_fields
 from tdstream.streams.cut import RecordBlock, Sample, StreamCut, StreamDocumentCut
 from tdstream.streams.shuffle_buffer import NEVER_SERVED, Due, ShuffleBuffer
 from tdstream.text.records import Place
@@ -23,6 +24,12 @@ from tdstream.text.tokenize import Tokenize
 logger = logging.getLogger(__name__)
 
 _NUMBERS = ("epoch", "records", "tokens", "samples", "left_out", "served", "read", "cut")
+_CURSOR = {
+    **dict.fromkeys(_NUMBERS, COUNT),
+    "ended": FLAG,
+    "state": PART,
+    "due": listed(integer(-(2**100), 2**100), 2, 2),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class StreamPass:
         cursor: dict[str, Any] | None = None,
         strict: bool = True,
     ) -> None:
-        at = _check_cursor(_begin(epoch) if cursor is None else cursor)
+        at = check_cursor(_begin(epoch) if cursor is None else cursor)
         self.epoch: int = at["epoch"]
         self.ended: bool = at["ended"]
         """Whether there is no further batch."""
@@ -180,17 +187,18 @@ def _begin(epoch: int) -> dict[str, Any]:
     return dict.fromkeys(_NUMBERS, 0) | start
 
 
-def _check_cursor(cursor: dict[str, Any]) -> dict[str, Any]:
-    numbers = {field: cursor.get(field) for field in _NUMBERS}
-    due = cursor.get("due")
-    fits = isinstance(due, list) and len(due) == 2 and isinstance(cursor.get("state"), dict)
-    if not fits or not all(isinstance(value, int) and value >= 0 for value in numbers.values()):
+def check_cursor(cursor: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved place, checked; raise StateError if it is none."""
+    at = read_fields("stream", cursor, _CURSOR)
+    is_start = at["records"] == 0
+    if (
+        at["records"] > at["read"]
+        or max(at["samples"], at["served"]) > at["cut"]
+        or (is_start and (at["tokens"] or at["samples"] or at["left_out"] or at["state"]))
+    ):
+        numbers = ", ".join(f"{field} {at[field]:,}" for field in _NUMBERS)
         raise StateError(
-            f"the state has no valid position: {numbers}, due {due!r}. Load what state_dict() returned."
+            f"the state's counts contradict each other ({numbers}); it was cut or changed. Load what "
+            f"state_dict() returned."
         )
-    return {
-        **numbers,
-        "ended": bool(cursor.get("ended")),
-        "state": cursor["state"],
-        "due": [int(d) for d in cursor["due"]],
-    }
+    return at

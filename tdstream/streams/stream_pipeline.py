@@ -10,16 +10,17 @@ from typing import Any
 
 from torch import Tensor
 
-from tdstream.core.checks import LARGEST, check_int
+from tdstream.core.checks import check_int
 from tdstream.core.errors import GeometryError, SourceError, StateError
 from tdstream.core.state import STATE_KEY, STATE_VERSION, Identified, differences, unwrap_state
+from tdstream.core.state_schema import COUNT, PART, one_of, read_fields
 from tdstream.distributed.end_of_epoch import EndOfEpochSync, check_worker_can_sync, is_initialized
 from tdstream.distributed.epoch_dataset import EpochDataset, EpochPass
 from tdstream.distributed.topology import Topology, Worker
 from tdstream.distributed.worker_board import WorkerBoard
 from tdstream.nodes.collate import Collate
 from tdstream.streams.cut import Sample, stack_samples
-from tdstream.streams.stream_pass import StreamNodes, StreamPass
+from tdstream.streams.stream_pass import StreamNodes, StreamPass, check_cursor
 from tdstream.streams.total_hint import TotalHint
 
 CURSOR = "stream"
@@ -35,14 +36,13 @@ NO_LENGTH = (
 
 def check_loader_state(state: dict[str, Any], place: dict[str, Any]) -> None:
     """Refuse a loader's state whose place, the part under CURSOR, is incomplete."""
-    numbers = [state.get("epoch"), *(place.get(name) for name in ("batches_done", "step", "num_workers"))]
-    counts = all(isinstance(number, int) and 0 <= number <= LARGEST for number in numbers)
-    loader, stands = place.get("loader"), place.get("stands")
-    fits = counts and stands in STANDS and isinstance(loader, dict)
-    if not fits or (stands == "in" and len(list(find_stream_states(loader))) != max(place["num_workers"], 1)):
+    read_fields("place", state, {"epoch": COUNT})
+    counts = {"batches_done": COUNT, "step": COUNT, "num_workers": COUNT}
+    found = read_fields(CURSOR, place, {**counts, "stands": one_of(*STANDS), "loader": PART})
+    if found["stands"] == "in" and not found["loader"]:
         raise StateError(
-            "the state is not one of a tdstream.loader over a live stream, or was cut. Load what its "
-            "state_dict() returned, on the rank that saved it."
+            "the state stands in an epoch but has no place of a stream, so it was cut or changed. Load what "
+            "state_dict() returned."
         )
 
 
@@ -215,6 +215,23 @@ class StreamPipeline(EpochDataset):
         done = sum(place["read"] * place["served"] // max(place["cut"], 1) for place in places)
         return TotalHint(kind="documents", total=total, done=min(done, total), unit="doc")
 
+    def check_stream_state(self, state: dict[str, Any], worker: int, num_workers: int) -> dict[str, Any]:
+        """Return the place in the state of one stream of this rank; refuse another stream's."""
+        saved = unwrap_state(state)
+        self.compare(saved)
+        check_geometry(saved[CURSOR], self.describe_geometry(worker, num_workers))
+        return check_cursor(saved[CURSOR])
+
+    def describe_geometry(self, worker: int, num_workers: int) -> dict[str, int]:
+        """Return what a stream's state tells of ranks, workers and batches."""
+        return {
+            "batch_size": self.batch_size or 0,
+            "dp_rank": self.topology.dp_rank,
+            "dp_world_size": self.topology.dp_world_size,
+            "worker": worker,
+            "num_workers": num_workers,
+        }
+
     def check_not_empty(self, epoch: int) -> None:
         """Refuse, or warn of, an epoch that had no batch: a trainer that counts steps would wait for ever."""
         message = (
@@ -313,11 +330,4 @@ class StreamIterator(EpochPass):
         )
 
     def _geometry(self) -> dict[str, int]:
-        topology, worker = self._pipeline.topology, self._worker
-        return {
-            "batch_size": self._pipeline.batch_size or 0,
-            "dp_rank": topology.dp_rank,
-            "dp_world_size": topology.dp_world_size,
-            "worker": worker.id,
-            "num_workers": worker.count,
-        }
+        return self._pipeline.describe_geometry(self._worker.id, self._worker.count)

@@ -26,7 +26,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from tdstream.core.errors import SourceError
+from tdstream.core.errors import SourceError, StateError
+from tdstream.core.state_schema import shorten
 from tdstream.text.fields import Table
 from tdstream.text.provenance import walk_parts
 from tdstream.text.records import MOST_SEGMENTS, IterableRecords, Place, SequenceRecords
@@ -97,6 +98,7 @@ class DatasetStreamRecords:
             dataset = dataset.select_columns(columns).with_format("arrow")
         dataset._epoch = epoch if self._shuffled else 0  # an epoch shuffles shards unasked
         if place.state:
+            _check_state(place.state)
             dataset.load_state_dict(copy.deepcopy(place.state))
         batches = dataset.iter(batch_size=block_records * self._count)
         if not place.state:
@@ -153,6 +155,7 @@ class DatasetBlocks:
         self._take = take
         self._index, self._count = index, count
         self._keeps_state = keeps_state
+        self._begins = bool(place.state)  # at a state
 
     def __iter__(self) -> DatasetBlocks:
         return self
@@ -160,10 +163,19 @@ class DatasetBlocks:
     def __next__(self) -> list[Any]:
         """Return this stream's records of the dataset's next batch that has any."""
         while True:
-            own = self._take(next(self._batches))[self._index :: self._count]
+            own = self._take(self._next_batch())[self._index :: self._count]
             self._move(len(own))
             if own:
                 return own
+
+    def _next_batch(self) -> dict[str, list[Any]]:
+        begins, self._begins = self._begins, False
+        try:
+            return next(self._batches)
+        except (AssertionError, AttributeError, KeyError, TypeError) as error:
+            if begins:  # what datasets makes of another dataset's state
+                raise _no_state_error(f"{type(error).__name__}: {shorten(error)}") from error
+            raise
 
     def place(self) -> Place:
         """Return the place after the last block."""
@@ -209,6 +221,24 @@ def _read_num_rows(dataset: Any) -> int | None:
     split = (dataset.info.splits or {}).get(str(dataset.split))
     plain = type(first).__name__ in ("ExamplesIterable", "ArrowExamplesIterable")
     return int(split.num_examples) if plain and not shards and split and split.num_examples else None
+
+
+def _check_state(saved: Any) -> None:
+    """Refuse what is not a state of a dataset: names and counts, nested."""
+    waiting = [saved if isinstance(saved, dict) and "examples_iterable" in saved else object()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (dict, list)):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif not (value is None or isinstance(value, str) or (isinstance(value, int) and value >= 0)):
+            raise _no_state_error(f"it holds {shorten(value)}")
+
+
+def _no_state_error(what: str) -> StateError:
+    return StateError(
+        f"the state's place in the dataset is not one of this dataset ({what}); it was changed, or saved "
+        f"over another dataset. Load what state_dict() returned, over the same dataset."
+    )
 
 
 def _count_arrow_rows(dataset: Any) -> int | None:

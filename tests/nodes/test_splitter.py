@@ -193,7 +193,7 @@ def test_another_geometry_is_refused(saved, field):
 def test_a_place_that_is_none_is_refused(place):
     """A damaged state does not become a wrong position."""
     splitter = make(20, batch_size=2).begin(0, worker(0, 1))
-    with pytest.raises(StateError, match="the state has no valid position"):
+    with pytest.raises(StateError, match="it was cut or changed"):
         splitter.load_state_dict({**splitter.state_dict(), **place})
 
 
