@@ -318,6 +318,14 @@ class TestMeta:
         assert sum(documents.values()) == len(TEXTS)
         files = {chunk["file"] for chunk in meta.pop("chunks")}
         assert meta.pop("made_from").keys() == {"dataset", "split", "text_field", "files"}
+        (record,) = meta.pop("input_files")
+        size, mtime_ns, *hashes = record.split(":")
+        stat = (tmp_path / "a.jsonl").stat()
+        assert (int(size), int(mtime_ns)) == (stat.st_size, stat.st_mtime_ns)
+        content = (tmp_path / "a.jsonl").read_bytes()
+        assert stat.st_size < 1 << 16
+        assert hashes[0] == hashlib.sha256(content[:256]).hexdigest()[:8]
+        assert hashes[1] == hashlib.sha256(content).hexdigest()[:16]
         assert checksums.keys() == ends.keys() == documents.keys() == files
         assert meta == {
             "tokenizer_name_or_path": str(tokenizer_dir),
