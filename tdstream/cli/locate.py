@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.arguments import whole_number
 from tdstream.core.errors import ConfigError
+from tdstream.core.state_schema import COUNT, PART, SIZE, one_of, read_fields
+from tdstream.corpus.meta import DTYPES
 
 if TYPE_CHECKING:
     from tdstream.loading.locate import Located, LocatedSample
@@ -55,8 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.data is not None:
         if "mixture" in nodes:
             raise ConfigError("--data names one corpus, but the state is of a mixture. Leave it out.")
-        source = open_source(arguments.data, FormatOptions(dtype=nodes["source"]["dtype"]))
-        source.load_state_dict(nodes["source"])
+        saved = read_fields("nodes", nodes, {"source": PART})["source"]
+        dtype = read_fields("source", saved, {"dtype": one_of(*DTYPES)})["dtype"]
+        source = open_source(arguments.data, FormatOptions(dtype=dtype))
+        source.load_state_dict(saved)
         shards = {"": (source.files, source.offsets.tolist())}
         readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
     located = locate_step(cursor, pipeline, arguments.step, arguments.rank, shards, readers)
@@ -77,7 +81,9 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
             "that range, load the state, and call its locate()."
         )
     first = saved.get("first_sample")
-    samples = None if first is None else slice(first, first + saved["samples"])
+    if first is not None:
+        part = read_fields("reader", saved, {"first_sample": COUNT, "samples": SIZE})
+    samples = None if first is None else slice(first, first + part["samples"])
     names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
     cut = SampleSpec(samples=samples, **{name: saved[name] for name in names if name in saved})
     reader = compose_corpus(directory, cut)[1]

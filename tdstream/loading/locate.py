@@ -77,7 +77,7 @@ _MOST_PERMUTED = 2**30  # samples of which an order is kept in memory
 
 def _read_reader(reader: dict[str, Any]) -> dict[str, Any]:
     sizes = {"stride": SIZE, "samples": SIZE, "tokens": SIZE, "first_token": COUNT, "first_sample": COUNT}
-    needed = {"seq_len": SIZE} | ({} if {"samples", "cut"} & reader.keys() else {"stride": SIZE})
+    needed = {"seq_len": SIZE} | ({} if "cut" in reader else {"stride": SIZE})
     names = {"cut": TEXT, "min_tail_len": COUNT, "pad_id": COUNT, "window": SIZE}
     return read_fields("reader", reader, needed) | read_fields("reader", reader, sizes | names, optional=True)
 
@@ -130,9 +130,10 @@ class SavedPipeline:
         """Return the names, by the format's rule, and offsets of one corpus's shards; {} for a mixture."""
         if self.plan is not None:
             return {}
-        if "format" in self.nodes["source"]:
+        source = read_fields("nodes", self.nodes, {"source": PART})["source"]
+        if "format" in source:
             return {}  # files of another tool have names of their own
-        sizes = expand_sizes(self.nodes["source"].get("shard_tokens", ""))
+        sizes = expand_sizes(source.get("shard_tokens", ""))
         names = [f"chunk_{number:06d}.bin" for number in range(len(sizes))]
         return {"": (names, [0, *accumulate(sizes)])}
 

@@ -160,7 +160,7 @@ def check_refusal(error: TdstreamError) -> None:
     assert 20 < len(str(error)) < 2_000
 
 
-def through_doors(data: st.DataObject, doors: dict[str, Door], tmp_path: Any) -> None:
+def through_doors(data: st.DataObject, doors: dict[str, Door], tmp_path: Any, corpus: Any) -> None:
     """Mutate a state and try it."""
     door = doors[data.draw(st.sampled_from(sorted(doors)))]
     state = mutate(data, data.draw(st.sampled_from(door.states)))
@@ -185,7 +185,8 @@ def through_doors(data: st.DataObject, doors: dict[str, Door], tmp_path: Any) ->
         path = tmp_path / "state.json"
         path.write_text(text)
         assert main(["state", str(path)]) in (0, 1)
-        assert main(["locate", "--state", str(path), "--step", "3"]) in (0, 1, 2)
+        for more in ([], ["--data", str(corpus)]):
+            assert main(["locate", "--state", str(path), "--step", "3", *more]) in (0, 1, 2)
     assert time.monotonic() - began < SECONDS
 
 
@@ -194,14 +195,14 @@ FUZZ = {"deadline": None, "suppress_health_check": list(HealthCheck), "database"
 
 @settings(max_examples=150, derandomize=True, **FUZZ)
 @given(data=st.data())
-def test_some_mutated_states(doors, tmp_path_factory, capsys, data):
+def test_some_mutated_states(doors, counting, tmp_path_factory, capsys, data):
     """A few hundred of them, the same in each run."""
-    through_doors(data, doors, tmp_path_factory.getbasetemp())
+    through_doors(data, doors, tmp_path_factory.getbasetemp(), counting)
 
 
 @pytest.mark.exhaustive
 @settings(max_examples=10_000, **FUZZ)
 @given(data=st.data())
-def test_ten_thousand_mutated_states(doors, tmp_path_factory, capsys, data):
+def test_ten_thousand_mutated_states(doors, counting, tmp_path_factory, capsys, data):
     """Others in each run."""
-    through_doors(data, doors, tmp_path_factory.getbasetemp())
+    through_doors(data, doors, tmp_path_factory.getbasetemp(), counting)
