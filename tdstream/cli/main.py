@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
 from tdstream.cli import bench, inspect, locate, merge, prepare, state, verify
+from tdstream.cli.streams import discard_output, standard_streams
 from tdstream.core.errors import TdstreamError, as_flag
 
 EXIT_ERROR = 1
@@ -26,9 +26,14 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
     0; 1 after an error or a fault; 130 after Ctrl-C; 141 if the reader of the output has closed it. Wrong
     usage exits with 2. `own_process`: whether the process runs nothing else; by default true without `argv`.
     """
-    parser = _make_parser()
+    owns = argv is None if own_process is None else own_process
+    with standard_streams(own_process=owns):
+        return _run(_make_parser(), argv, owns)
+
+
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, own_process: bool) -> int:
     arguments = parser.parse_args(argv)
-    arguments.own_process = argv is None if own_process is None else own_process
+    arguments.own_process = own_process
     try:
         with _unwinding_on_sigterm():
             code = int(arguments.run(arguments))
@@ -41,10 +46,7 @@ def main(argv: Sequence[str] | None = None, *, own_process: bool | None = None) 
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as in `tdstream inspect DIR | head`
-        # Python would report the broken pipe again when it flushes the output at exit.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        discard_output()
         return EXIT_NO_READER
 
 

@@ -6,9 +6,11 @@ import argparse
 import logging
 import signal
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options
+from tdstream.cli.streams import shown_log
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.process_setup import set_up_process
@@ -43,15 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
     from tdstream.preparation.engine import describe_kept, prepare_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
+    from tdstream.text.encoders.select import advise_fast  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # their errors reach the user as ours
     task = options.tasks.task
     one_of_ranks = task != asked.tasks.task
     try:
-        with Bar(visible=not (one_of_ranks and task)) as bar:
+        is_first = not (one_of_ranks and task)
+        with shown_log() if is_first else nullcontext(), Bar(visible=is_first) as bar:
             result = prepare_corpus(options, bar)
         print(_summary(result, options), file=sys.stderr)
+        by_itself = result.meta is not None and result.meta.encoder == "hf" and result.meta.is_fast
+        if by_itself and options.text.encoder == "auto" and not result.was_complete and advise_fast():
+            print(advise_fast(), file=sys.stderr)
         if one_of_ranks and task == 0:
             print(_summary(merge_all(options, result), asked), file=sys.stderr)
         elif asked.tasks.task is not None and result.meta is None:
@@ -89,7 +96,8 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
         )
     return _lengths(result) + (
         f"{counts.documents:,} documents {kinds}, {counts.tokens:,} tokens in {len(meta.chunks):,} chunks of "
-        f"{meta.dtype}{held_out}, {result.seconds:,.1f} s, {rate:,.0f} tokens/s: {result.output_path}"
+        f"{meta.dtype}{held_out}, {result.seconds:,.1f} s, {rate:,.0f} tokens/s with encoder "
+        f"{meta.encoder}: {result.output_path}"
     )
 
 

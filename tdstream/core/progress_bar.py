@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
+
+from tdstream.core.quiet_stream import QuietStream
 
 if TYPE_CHECKING:
     _Tqdm = tqdm[Any]
@@ -15,36 +16,6 @@ else:
     _Tqdm = tqdm  # generic for type checkers only
 
 _ON_TERMINAL_S, _IN_FILE_S = 0.1, 30.0  # between two updates of a bar; between two lines
-
-
-class QuietStream:
-    """A text stream for what is only shown: writing to it never fails.
-
-    The stream may be closed, None, on a full disk, or a pipe that nobody reads.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write if that is possible."""
-        with suppress(OSError, ValueError, AttributeError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush if that is possible."""
-        with suppress(OSError, ValueError, AttributeError):
-            self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        with suppress(OSError, ValueError, AttributeError):
-            return bool(self._stream.isatty())
-        return False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__.get("_stream"), name)
 
 
 class ProgressBar(_Tqdm):
@@ -58,8 +29,8 @@ class ProgressBar(_Tqdm):
 
     def __init__(self, iterable: Any = None, **options: Any) -> None:
         file: Any = options.get("file") or sys.stderr
-        quiet = QuietStream(file)
-        self._in_lines = not (quiet.isatty() or _is_notebook(file))
+        quiet = file if isinstance(file, QuietStream) else QuietStream(file)
+        self._in_lines = not (quiet.isatty() or _is_notebook(quiet))
         self._line_at: float | None = None
         self._last_line: tuple[Any, ...] = ()
         if self._in_lines:
@@ -77,6 +48,11 @@ class ProgressBar(_Tqdm):
             self._write_line()
         return False
 
+    def clear(self, nolock: bool = False) -> None:
+        """Clear the bar for another message; a line stays."""
+        if not self._in_lines:
+            super().clear(nolock=nolock)
+
     def close(self) -> None:
         """End the bar: with its last line, if it is written in lines."""
         if not getattr(self, "disable", True) and self._in_lines and self._line_at is not None:
@@ -92,6 +68,7 @@ class ProgressBar(_Tqdm):
         self.fp.flush()
 
 
-def _is_notebook(file: Any) -> bool:
+def _is_notebook(file: QuietStream) -> bool:
     """Return whether a stream is a notebook cell, which can redraw a line like a terminal."""
-    return type(file).__module__.partition(".")[0] == "ipykernel"
+    stream = file.__dict__.get("_stream")
+    return type(stream).__module__.partition(".")[0] == "ipykernel"

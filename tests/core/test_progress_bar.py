@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from helpers_time import Clock, Screen
 
-from tdstream.core.progress_bar import ProgressBar, QuietStream
+from tdstream.core.progress_bar import ProgressBar
+from tdstream.core.quiet_stream import QuietStream
 
 
 class Broken(io.StringIO):

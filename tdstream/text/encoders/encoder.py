@@ -234,6 +234,14 @@ def package_version(name: str) -> str:
         ) from None
 
 
+def is_installed(name: str) -> bool:
+    """Return whether a fast encoder's package is installed."""
+    try:
+        return bool(package_version(name))
+    except ConfigError:
+        return False
+
+
 def load_fast(name: str, content: str) -> Encoder:
     """Load a fast encoder for a tokenizer, the JSON of its backend; raise TokenizerError if it refuses."""
     encoders: dict[str, Any] = {"fastokens": FastokensEncoder, "gigatoken": GigatokenEncoder}

@@ -45,7 +45,12 @@ def choose_in_background(tokenizer: Any, name: str) -> Iterator[Chosen]:
     """
     with ThreadPoolExecutor(1) as threads:
         early = threads.submit(_load_proved, tokenizer, name)
-        yield lambda: early.result() or choose_encoder(tokenizer, name)
+
+        def choose() -> Encoder:
+            encoder = early.result()
+            return choose_encoder(tokenizer, name) if encoder is None else _say(encoder)
+
+        yield choose
 
 
 def choose_encoder(tokenizer: Any, name: str = "auto", *, prove: bool = True) -> Encoder:
@@ -60,17 +65,37 @@ def choose_encoder(tokenizer: Any, name: str = "auto", *, prove: bool = True) ->
     """
     reference = HfEncoder(tokenizer)
     if name == "hf":
-        return reference
+        return _say(reference)
     if name != "auto":
-        return _load_fast(tokenizer, reference, name)
+        return _say(_load_fast(tokenizer, reference, name))
+    advice = advise_fast() if reference.backend is not None else ""
+    if advice:
+        logger.info(advice)
+        return reference
     reasons = []
     for candidate in fast_encoders.FAST_ENCODERS:
         try:
-            return _load_fast(tokenizer, reference, candidate, prove=prove)
+            return _say(_load_fast(tokenizer, reference, candidate, prove=prove))
         except (ConfigError, TokenizerError) as error:
             reasons.append(str(error))
     logger.info("Encoder hf, the tokenizer itself: %s", " ".join(reasons))
     return reference
+
+
+def _say(encoder: Encoder) -> Encoder:
+    """Log which encoder was chosen."""
+    logger.info(encoder.note if isinstance(encoder, CheckedEncoder) else "Encoder hf, the tokenizer itself.")
+    return encoder
+
+
+def advise_fast() -> str:
+    """Return what to install for a fast encoder; empty if one is installed."""
+    if any(map(fast_encoders.is_installed, fast_encoders.FAST_ENCODERS)):
+        return ""
+    return (
+        "Encoder hf, the tokenizer itself: it takes many times as long as a fast encoder, and none is "
+        "installed. pip install 'tdstream[fast]'"
+    )
 
 
 def _load_proved(tokenizer: Any, name: str) -> Encoder | None:
@@ -108,18 +133,17 @@ def _load_fast(tokenizer: Any, reference: HfEncoder, name: str, *, prove: bool =
     fast = fast_encoders.load_fast(name, content)
     verdict = _prove(key, fast, reference, tokenizer) if kept is None else kept
     _check_exact(name, verdict)
-    logger.info(
-        "Encoder %s %s: gives this tokenizer's ids, tested; documents with one of %s code points on which it "
-        "failed, or with one that was not tested, are left to the tokenizer itself.",
-        name,
-        version,
-        f"{verdict.num_failed:,}",
+    failed = (
+        f"; texts with one of {verdict.num_failed:,} characters on which it failed are left to the latter"
+    )
+    note = (
+        f"Encoder {name} {version}, tested against the tokenizer itself{failed * (verdict.num_failed > 0)}."
     )
 
     def remember(why: str) -> None:
         write_verdict(key, replace(verdict, ok=False, why=why))
 
-    return CheckedEncoder(fast, reference, CodePoints.from_ranges(verdict.failing), remember)
+    return CheckedEncoder(fast, reference, CodePoints.from_ranges(verdict.failing), remember, note)
 
 
 def _make_key(name: str, version: str, content: str, backend: Any) -> VerdictKey:
@@ -139,11 +163,17 @@ def _check_exact(name: str, verdict: Verdict) -> None:
 
 def _prove(key: VerdictKey, fast: Encoder, reference: HfEncoder, tokenizer: Any) -> Verdict:
     """Prove an encoder, and keep the verdict."""
-    logger.info("Testing encoder %s on this tokenizer, once; this takes seconds.", key.encoder)
+    logger.info(
+        "Testing encoder %s %s on this tokenizer, once: does it give the same ids as the tokenizer itself? "
+        "This takes up to a minute.",
+        key.encoder,
+        key.version,
+    )
     start = time.monotonic()
     pairs = [(fast, reference), *_make_probe_pair(key.encoder, reference.backend.to_str())]
     found = prove(pairs, make_texts(_list_specials(tokenizer), _list_words(reference.backend)), code_points())
-    logger.info("Tested encoder %s in %.1f s.", key.encoder, time.monotonic() - start)
+    found_out = "exact" if found.ok else f"not exact, {found.why}"
+    logger.info("Tested encoder %s in %.1f s: %s.", key.encoder, time.monotonic() - start, found_out)
     write_verdict(key, found)
     return found
 

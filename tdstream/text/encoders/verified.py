@@ -27,8 +27,15 @@ class CheckedEncoder:
     """
 
     def __init__(
-        self, fast: Encoder, reference: Encoder, failing: CodePoints, on_fault: Callable[[str], None]
+        self,
+        fast: Encoder,
+        reference: Encoder,
+        failing: CodePoints,
+        on_fault: Callable[[str], None],
+        note: str = "",
     ) -> None:
+        self.note = note
+        """What it is, in a sentence."""
         self._fast = fast
         self._reference = reference
         self._failing = failing
