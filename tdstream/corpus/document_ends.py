@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ends = NDArray[np.int64]
+from tdstream.corpus.mapped_array import OpenArrays
 
-_MAX_OPEN = 128  # parts, each of which holds a file descriptor
+Ends = NDArray[np.int64]
 
 
 class DocumentEnds:
@@ -42,7 +42,7 @@ class DocumentEnds:
         self.total_tokens, self.num_ends = int(offsets[-1]), int(counts.sum())
         self._offsets: list[int] = offsets.tolist()
         self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        self._load, self._loaded = load, dict[int, Ends]()
+        self._load, self._loaded = load, OpenArrays()
         self._digest = hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()[:16]
         last = int(self.at(np.array([self.num_ends - 1]))[0])
         self.num_documents = self.num_ends + (last < self.total_tokens)
@@ -146,13 +146,9 @@ class DocumentEnds:
     def _part(self, part: int) -> Ends:
         if part not in self._loaded:
             empty = self._firsts[part] == self._firsts[part + 1]  # an empty file cannot be mapped
-            self._loaded[part] = np.empty(0, np.int64) if empty else self._load(part)
-            if len(self._loaded) > _MAX_OPEN:
-                del self._loaded[next(iter(self._loaded))]
-        return self._loaded[part]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": {}}  # a pickled map is a copy of the whole file
+            self._loaded.add(part, np.empty(0, np.int64) if empty else self._load(part))
+        ends: Ends = self._loaded[part]
+        return ends
 
 
 def _by_part(parts: NDArray[np.intp]) -> Iterator[tuple[int, Any]]:

@@ -1,9 +1,15 @@
-"""Read-only arrays mapped from files, and the check of a file's promised size."""
+"""Read-only arrays mapped from files, which are opened only here; and the check of a file's promised size."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import mmap
 import os
 import stat
+import weakref
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,19 +21,31 @@ from tdstream.core.errors import CorpusError, CorpusNotFoundError
 from tdstream.corpus.meta import META_FILE
 
 
+class FileVersion(NamedTuple):
+    """What tells a file from a later one of the same name."""
+
+    size: int
+    mtime_ns: int
+
+
 def list_sizes(directory: Path) -> dict[str, int]:
     """Return the bytes of each file in a directory, by name."""
+    return {name: version.size for name, version in list_versions(directory).items()}
+
+
+def list_versions(directory: Path) -> dict[str, FileVersion]:
+    """Return the size and modification time of each file in a directory, by name."""
     descriptor = os.open(directory, os.O_RDONLY)  # stat by descriptor: the quickest way for 10^5 files
-    sizes = {}
+    found = {}
     try:
         for name in os.listdir(descriptor):
             with suppress(FileNotFoundError):  # a dangling link, or a file removed in the meantime
                 status = os.stat(name, dir_fd=descriptor)
                 if stat.S_ISREG(status.st_mode):
-                    sizes[name] = status.st_size
+                    found[name] = FileVersion(status.st_size, status.st_mtime_ns)
     finally:
         os.close(descriptor)
-    return sizes
+    return found
 
 
 class SizeFault(NamedTuple):
@@ -67,38 +85,127 @@ def check_size(path: Path, size: int | None, count: int, dtype: np.dtype[Any], w
     )
 
 
-def map_part(path: Path, dtype: np.dtype[Any], offset: int, count: int, size: int) -> Any:
-    """Map `count` numbers from a byte of a file on, as a read-only array.
+def map_array(
+    path: Path,
+    dtype: np.dtype[Any],
+    count: int | None = None,
+    what: str = "tokens",
+    *,
+    offset: int = 0,
+    version: FileVersion | None = None,
+    is_same: Callable[[], bool] | None = None,
+) -> Any:
+    """Map `count` numbers of a file from a byte on, or all of them, as a read-only array.
 
-    Raises CorpusError if the file is gone or has not `size` bytes.
+    No descriptor stays open. Raises CorpusError if the file is gone, or has not `count` numbers; or if it is
+    not the `version` that was opened first, unless `is_same` says that its content is the same.
     """
     try:
-        now = path.stat().st_size
-        mapped = (
-            np.memmap(path, dtype, "r", offset, (count,)) if count and now == size else np.empty(0, dtype)
-        )
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{path} cannot be read any more: {error}. Was it moved or deleted?") from error
-    if now != size:
-        raise CorpusError(f"{path} had {size:,} bytes when it was opened, has {now:,} now.")
-    return np.asarray(mapped)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            status = os.fstat(descriptor)
+            _check_version(path, dtype, count, what, status, version, is_same)
+            end = status.st_size if count is None or version is None else offset + count * dtype.itemsize
+            content = _map_bytes(descriptor, offset, end)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read any more: {error.strerror}. {_explain(error)}") from error
+    return content[: len(content) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
-def map_array(path: Path, dtype: np.dtype[Any], count: int | None = None, what: str = "tokens") -> Any:
-    """Map a file as a read-only array of `count` numbers, or of all of them.
-
-    Raises CorpusError if the file is gone or does not hold `count` numbers.
-    """
-    try:
-        empty = path.stat().st_size == 0  # an empty file cannot be mapped
-        mapped = np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r")
-    except (OSError, ValueError) as error:
+def _check_version(
+    path: Path,
+    dtype: np.dtype[Any],
+    count: int | None,
+    what: str,
+    status: os.stat_result,
+    version: FileVersion | None,
+    is_same: Callable[[], bool] | None,
+) -> None:
+    held = status.st_size // dtype.itemsize
+    if version is not None and version.size != status.st_size:
         raise CorpusError(
-            f"{path} cannot be read any more: {error}. Was the corpus moved or deleted?"
-        ) from error
-    if count is not None and len(mapped) != count:
-        raise CorpusError(f"{path} had {count:,} {what} when the corpus was opened, has {len(mapped):,} now.")
-    return np.asarray(mapped)  # a plain view: slicing np.memmap itself costs several times more
+            f"{path} had {version.size:,} bytes when the corpus was opened, has {status.st_size:,} now. "
+            f"Restore it, or start the run again over what is there now."
+        )
+    if version is None and count is not None and held != count:
+        raise CorpusError(f"{path} had {count:,} {what} when the corpus was opened, has {held:,} now.")
+    if version is not None and version.mtime_ns != status.st_mtime_ns and not (is_same and is_same()):
+        raise CorpusError(
+            f"{path} was replaced or changed since the corpus was opened; continuing would mix two corpora. "
+            f"Restore it, or start the run again over what is there now."
+        )
+
+
+def _explain(error: OSError) -> str:
+    """Return what to do about an error of opening or mapping a file."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "Raise the limit on open files (ulimit -n)."
+    if error.errno == errno.ENOMEM:
+        return "Raise the limit on maps of a process (sysctl vm.max_map_count), or use fewer, larger files."
+    return "Was the corpus moved or deleted?"
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64),
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def _map_bytes(descriptor: int, begin: int, end: int) -> NDArray[np.uint8]:
+    """Map bytes begin .. end - 1 of a file.
+
+    Python's own mmap keeps a descriptor open for each map until version 3.13, where `trackfd` turns that off.
+    """
+    if end <= begin:
+        return np.empty(0, np.uint8)
+    first = begin - begin % mmap.ALLOCATIONGRANULARITY
+    address = _libc.mmap(None, end - first, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
+    if address == _FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    held = (ctypes.c_uint8 * (end - first)).from_address(address)
+    weakref.finalize(held, _libc.munmap, address, end - first).atexit = False
+    content: NDArray[np.uint8] = np.frombuffer(memoryview(held), np.uint8)
+    content.flags.writeable = False
+    return content[begin - first :]
+
+
+MAX_OPEN = 4096
+"""Arrays that all readers of a process keep mapped; a process may have 65,530 maps, most of them its own."""
+
+
+class OpenArrays(dict[int, Any]):
+    """Mapped arrays of one reader, by number; the last MAX_OPEN of all readers stay open."""
+
+    def add(self, number: int, mapped: Any) -> None:
+        """Keep an array."""
+        self[number] = mapped
+        _opened.append((weakref.ref(self), number))
+        while len(_opened) > MAX_OPEN:
+            _close_oldest()
+
+    def __reduce__(self) -> tuple[type[OpenArrays], tuple[()]]:
+        return OpenArrays, ()  # a pickled map is a copy of the whole file
+
+
+_opened: deque[tuple[weakref.ref[OpenArrays], int]] = deque()
+
+
+def _close_oldest() -> None:
+    """Forget the maps of readers that no longer exist; if there are none, close the oldest map."""
+    living = [entry for entry in _opened if entry[0]() is not None]
+    if len(living) == len(_opened):
+        owner, number = living.pop(0)
+        maps = owner()
+        if maps is not None:
+            maps.pop(number, None)
+    _opened.clear()
+    _opened.extend(living)
 
 
 class MappedArray:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tdstream.core.errors import CorpusError
-from tdstream.corpus.mapped_array import map_array, map_part
+from tdstream.corpus.mapped_array import FileVersion, OpenArrays, map_array
 from tdstream.corpus.meta import Shard
 
 PIECE_BYTES = 16 << 20
@@ -80,8 +79,6 @@ class TokenFiles:
         return low, int(np.searchsorted(self.offsets, first + num_tokens, side="left"))
 
 
-MAX_OPEN_MAPS = 128
-"""Each takes a file descriptor, and a process may have only 1,024 of them."""
 _MANY_ROWS = 32  # with fewer, looking for one shard that holds all costs more than it saves
 
 
@@ -93,52 +90,33 @@ class Mapped(NamedTuple):
     """The same tokens; slicing a memoryview costs a third of slicing an array."""
 
 
-class OpenMaps(dict[int, Mapped]):
-    """The mapped shards of one reader; the last MAX_OPEN_MAPS of all readers stay open."""
-
-    def add(self, shard: int, mapped: Mapped) -> None:
-        """Keep a shard."""
-        self[shard] = mapped
-        _opened.append((weakref.ref(self), shard))
-        while len(_opened) > MAX_OPEN_MAPS:
-            _close_oldest()
-
-    def __reduce__(self) -> tuple[type[OpenMaps], tuple[()]]:
-        return OpenMaps, ()  # a pickled map is a copy of the whole shard
-
-
-_opened: deque[tuple[weakref.ref[OpenMaps], int]] = deque()
-
-
-def _close_oldest() -> None:
-    """Forget the maps of readers that no longer exist; if there are none, close the oldest map."""
-    living = [entry for entry in _opened if entry[0]() is not None]
-    if len(living) == len(_opened):
-        owner, shard = living.pop(0)
-        maps = owner()
-        if maps is not None:
-            maps.pop(shard, None)
-    _opened.clear()
-    _opened.extend(living)
-
-
 class ShardMaps:
     """The shards of a corpus as one token stream; each is mapped at its first read, in each process.
 
-    Offsets are int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1.
+    Offsets are int64 [num_shards + 1]; shard i holds tokens offsets[i] .. offsets[i + 1] - 1. `mtimes` are
+    the modification times of the files when the corpus was opened, in ns, [num_shards]: a file that was
+    replaced since is refused, unless `is_same(i)` says that its content is the same.
     """
 
     signed = False
     """Whether the files could hold negative ids, which are refused when they are read."""
 
     def __init__(
-        self, directory: Path, files: Sequence[str], offsets: NDArray[np.int64], dtype: np.dtype[Any]
+        self,
+        directory: Path,
+        files: Sequence[str],
+        offsets: NDArray[np.int64],
+        dtype: np.dtype[Any],
+        *,
+        mtimes: NDArray[np.int64] | None = None,
+        is_same: Callable[[int], bool] | None = None,
     ) -> None:
         self.dtype = dtype
+        self._mtimes, self._is_same = mtimes, is_same
         self._borders = offsets
         self.offsets: list[int] = offsets.tolist()  # a list: bisect on it beats numpy for a few rows
         self._directory, self._files = directory, files
-        self._maps = OpenMaps()
+        self._maps = OpenArrays()
 
     def path(self, shard: int) -> Path:
         """Return the path of a shard."""
@@ -230,9 +208,12 @@ class ShardMaps:
 
     def open_shard(self, shard: int) -> Tokens:
         """Map a shard; raise CorpusError if it has changed since the corpus was opened."""
-        tokens: Tokens = map_array(
-            self.path(shard), self.dtype, self.offsets[shard + 1] - self.offsets[shard]
-        )
+        count, version, is_same = self.offsets[shard + 1] - self.offsets[shard], None, None
+        if self._mtimes is not None:
+            version = FileVersion(count * self.dtype.itemsize, int(self._mtimes[shard]))
+        if self._is_same is not None:
+            is_same = partial(self._is_same, shard)
+        tokens: Tokens = map_array(self.path(shard), self.dtype, count, version=version, is_same=is_same)
         return tokens
 
     def _mapped(self, shard: int) -> Mapped:
@@ -247,27 +228,27 @@ class ShardMaps:
 class PieceMaps(ShardMaps):
     """Pieces of files as one token stream; a piece takes the place of a shard.
 
-    Piece i begins at byte firsts[i] of files[i], a file of sizes[i] bytes.
+    Piece i begins at byte firsts[i] of files[i], a file of versions[i].
     """
 
     def __init__(
         self,
         files: Sequence[str],
         firsts: Sequence[int],
-        sizes: Sequence[int],
+        versions: Sequence[FileVersion],
         offsets: NDArray[np.int64],
         dtype: np.dtype[Any],
         *,
         signed: bool = False,
     ) -> None:
         super().__init__(Path(), files, offsets, dtype)
-        self._firsts, self._sizes, self.signed = firsts, sizes, signed
+        self._firsts, self._versions, self.signed = firsts, versions, signed
 
     def open_shard(self, shard: int) -> Tokens:
         """Map a piece; raise CorpusError if its file has changed since it was opened."""
         count = self.offsets[shard + 1] - self.offsets[shard]
-        tokens: Tokens = map_part(
-            self.path(shard), self.dtype, self._firsts[shard], count, self._sizes[shard]
+        tokens: Tokens = map_array(
+            self.path(shard), self.dtype, count, offset=self._firsts[shard], version=self._versions[shard]
         )
         return tokens
 

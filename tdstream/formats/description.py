@@ -40,6 +40,8 @@ class Piece(NamedTuple):
     tokens: int
     size: int
     """Bytes of the file when it was described."""
+    mtime_ns: int = 0
+    """Its modification time then."""
 
 
 @dataclass(frozen=True, slots=True)

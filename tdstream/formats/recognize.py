@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +59,10 @@ def describe(path: str | Path, options: FormatOptions) -> Description:
         options = replace(options, dtype=check_stored_dtype(options.dtype))
     name, evidence = recognize(place, options)
     description = (FORMATS.get(name) or RAW).describe(place, evidence, options)
-    if options.eos_token_id is None:
-        return description
-    return replace(description, facts={**description.facts, "eos_token_id": options.eos_token_id})
+    changed = {path: os.stat(path).st_mtime_ns for path in {piece.path for piece in description.pieces}}
+    pieces = tuple(piece._replace(mtime_ns=changed[piece.path]) for piece in description.pieces)
+    told = {} if options.eos_token_id is None else {"eos_token_id": options.eos_token_id}
+    return replace(description, pieces=pieces, facts={**description.facts, **told})
 
 
 def recognize(path: Path, options: FormatOptions = NOTHING_TOLD) -> tuple[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from tdstream.core.state_schema import equal
 from tdstream.corpus.derived import WindowCounts, find_place_elsewhere, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, find_pad_id
-from tdstream.corpus.mapped_array import check_size, list_sizes
+from tdstream.corpus.mapped_array import FileVersion, check_size, list_versions
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import PieceMaps, ShardMaps
 from tdstream.formats import raw
@@ -83,7 +84,8 @@ class ShardSource(IdentityState):
                 f"Make one with: tdstream prepare --dataset ... --tokenizer ... --output_path "
                 f"{self.directory}"
             )
-        sizes = list_sizes(self.directory)
+        versions = list_versions(self.directory)
+        sizes = {file: version.size for file, version in versions.items()}
         meta = self._read_meta(sizes, None if dtype is None else check_dtype(dtype))
         self.dtype = DTYPES[meta.dtype]
         self.files = [chunk.file for chunk in meta.chunks]
@@ -92,6 +94,8 @@ class ShardSource(IdentityState):
         for file, tokens in meta.chunks:
             if sizes.get(file) != tokens * self.dtype.itemsize:
                 check_size(self.directory / file, sizes.get(file), tokens, self.dtype)
+        self._mtimes = np.array([versions[file].mtime_ns for file in self.files], np.int64)
+        self._checksums = tuple(meta.chunk_checksums.get(file, "") for file in self.files)
         self.tokenizer_fingerprint = meta.tokenizer_fingerprint
         self.vocab_size, self.eos_token_id = meta.vocab_size or None, meta.eos_token_id
         self.tokenizer_name_or_path = meta.tokenizer_name_or_path
@@ -106,7 +110,10 @@ class ShardSource(IdentityState):
 
     def open(self) -> ShardMaps:
         """Return the token stream."""
-        return ShardMaps(self.directory, self.files, self.offsets, self.dtype)
+        is_same = partial(_has_same_content, self.directory, self.files, self._checksums)
+        return ShardMaps(
+            self.directory, self.files, self.offsets, self.dtype, mtimes=self._mtimes, is_same=is_same
+        )
 
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
@@ -252,9 +259,10 @@ class FormatSource(ShardSource):
 
     def open(self) -> PieceMaps:
         """Return the token stream."""
-        paths, firsts, _, sizes = zip(*self.description.pieces, strict=True)
+        paths, firsts, _, sizes, mtimes = zip(*self.description.pieces, strict=True)
+        versions = list(map(FileVersion, sizes, mtimes))
         signed = self.description.signed
-        return PieceMaps(paths, firsts, sizes, self.offsets, self.dtype, signed=signed)
+        return PieceMaps(paths, firsts, versions, self.offsets, self.dtype, signed=signed)
 
     def ends(self) -> DocumentEnds:
         """Return where documents end."""
@@ -299,6 +307,15 @@ def open_source(path: str | Path, told: FormatOptions = NOTHING_TOLD) -> ShardSo
             f"{'them' if len(given) > 1 else 'it'} out."
         )
     return ShardSource(path, dtype=told.dtype)
+
+
+def _has_same_content(directory: Path, files: Sequence[str], checksums: Sequence[str], shard: int) -> bool:
+    """Return whether meta.json says of a shard that was replaced that its content is what it was."""
+    try:
+        now = read_meta(directory / META_FILE)
+    except CorpusError:
+        return False
+    return bool(checksums[shard]) and now.chunk_checksums.get(files[shard]) == checksums[shard]
 
 
 def check_dtype(dtype: DTypeLike) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ends_name
 from tdstream.corpus.meta import DTYPES, CorpusMeta, Shard
 from tdstream.corpus.shard_reader import Tokens, as_tokens, byte_pieces
@@ -81,9 +84,9 @@ class ContentsReader:
             try:
                 if shard.file in self.sizes:
                     self._read_shard(shard, contents)
-            except OSError as error:
+            except (OSError, CorpusError) as error:
                 self.damaged.add(shard.file)
-                findings.fault("unreadable", shard.file, f"cannot be read: {error.strerror or error}.")
+                _report_unreadable(shard.file, error, findings)
             if documents and shard.file in self.damaged:
                 documents.skip(begin + shard.tokens - documents.position)
         if self.meta.chunks and self.meta.chunks[-1].file in self.damaged:
@@ -105,6 +108,8 @@ class ContentsReader:
                 place += len(tokens)
             if self.advance is not None:
                 self.advance(len(piece))
+        if shard.file in contents.ends:
+            contents.ends[shard.file].close()
         contents.digests[shard.file] = ALGORITHM + digest.hexdigest()
         if bad.count:
             contents.bad_ids[shard.file] = bad
@@ -124,6 +129,17 @@ class ContentsReader:
             contents.last_token = int(tokens[-1])
         if counted and contents.documents is not None:
             contents.documents.feed(tokens)
+
+
+def _report_unreadable(file: str, error: OSError | CorpusError, findings: Findings) -> None:
+    """Report a shard that cannot be read: a fault, unless only this process has too many files open."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = getattr(cause, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        why = f"{os.strerror(number)}. Raise the limits of this process (ulimit -n) and verify again"
+        findings.unchecked.append(f"{file}: {why}")
+    else:
+        findings.fault("unreadable", file, f"cannot be read: {getattr(cause, 'strerror', None) or error}.")
 
 
 class Document(NamedTuple):

@@ -58,11 +58,13 @@ class IndexCheck:
     """Compares the index of a shard with the shard's tokens, piece by piece."""
 
     ends: NDArray[np.int64]
-    """int64 [documents], memory-mapped."""
+    """int64 [documents], memory-mapped; empty once it was compared, since a process may have few maps."""
     digest: str
     """Its checksum, in the format of meta.json."""
     out_of_order: int
     """The first entry that does not exceed the one before or lies outside of the shard; -1 if none."""
+    bad_end: int = -1
+    """That entry."""
     wrong: int = 0
     """Number of entries that do not follow an end-of-text token."""
     first_wrong: int = -1
@@ -77,7 +79,12 @@ class IndexCheck:
         for piece in byte_pieces(path):
             digest.update(piece.data)
         ends: NDArray[np.int64] = map_array(path, ENDS_DTYPE)
-        return cls(ends, f"sha256:{digest.hexdigest()}", _first_out_of_order(ends, num_tokens))
+        place = _first_out_of_order(ends, num_tokens)
+        return cls(ends, f"sha256:{digest.hexdigest()}", place, -1 if place < 0 else int(ends[place]))
+
+    def close(self) -> None:
+        """Unmap the index."""
+        self.ends = np.empty(0, np.int64)
 
     def feed(self, tokens: Tokens, place: int, eos_token_id: int) -> None:
         """Compare the next tokens [num_tokens] of the shard, which start at position `place`.
@@ -100,10 +107,9 @@ class IndexCheck:
     def describe_fault(self, shard: Shard) -> str:
         """Describe the fault of the index; empty if there is none."""
         if self.out_of_order >= 0:
-            end = int(self.ends[self.out_of_order])
             return (
-                f"is not an index of {shard.file}: its entry {self.out_of_order:,} is {end:,}, not above the "
-                f"one before, or beyond the chunk's {shard.tokens:,} tokens."
+                f"is not an index of {shard.file}: its entry {self.out_of_order:,} is {self.bad_end:,}, not "
+                f"above the one before, or beyond the chunk's {shard.tokens:,} tokens."
             )
         if self.wrong:
             return (

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdstream.corpus import document_ends
 from tdstream.corpus.document_ends import DocumentEnds
 
 
@@ -79,12 +78,12 @@ def test_identity_tells_documents_apart():
 
 
 def test_few_parts_stay_open(monkeypatch):
-    """Each holds a file descriptor; a part that was closed is opened again."""
-    monkeypatch.setattr(document_ends, "_MAX_OPEN", 3)
+    """However many there are; a part that was closed is opened again."""
+    monkeypatch.setattr("tdstream.corpus.mapped_array.MAX_OPEN", 3)
     found = in_parts(list(range(1, 11)), list(range(11)))
     for _ in range(2):
         assert [int(found.at(np.array([number]))[0]) for number in range(10)] == list(range(1, 11))
-        assert len(found._loaded) == 3
+        assert len(found._loaded) <= 3
 
 
 def test_pickling_drops_what_was_loaded():

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tdstream.core.errors import CorpusError, CorpusNotFoundError
-from tdstream.corpus.mapped_array import MappedArray, check_size, find_size_fault, list_sizes, map_array
+from tdstream.corpus.mapped_array import (
+    MappedArray,
+    check_size,
+    find_size_fault,
+    list_sizes,
+    list_versions,
+    map_array,
+)
 
 U2 = np.dtype("<u2")
 
@@ -64,3 +75,42 @@ def test_only_files_have_sizes(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
     (tmp_path / "y").mkdir()
     assert list_sizes(tmp_path) == {"x": 3}
+
+
+def test_maps_hold_no_descriptor(tmp_path):
+    """A process may have a thousand maps under a limit of 256 open files; a map ends with its array."""
+    np.arange(10_000, dtype=U2).tofile(tmp_path / "x")
+    before = len(os.listdir("/proc/self/fd"))
+    arrays = [map_array(tmp_path / "x", U2) for _ in range(300)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert Path("/proc/self/maps").read_text().count(f"{tmp_path}/x") == 300
+    part = arrays[0][4000:4003]
+    del arrays
+    gc.collect()
+    assert part.tolist() == [4000, 4001, 4002]
+    assert Path("/proc/self/maps").read_text().count(f"{tmp_path}/x") == 1
+
+
+@pytest.mark.parametrize("offset", [0, 1, 24, 4095, 4096, 5001])
+def test_a_part_begins_at_any_byte(tmp_path, offset):
+    """Aligned to a page or a number, or not."""
+    (tmp_path / "x").write_bytes(bytes(offset) + np.arange(10_000, dtype="<u4").tobytes())
+    version = list_versions(tmp_path)["x"]
+    part = map_array(tmp_path / "x", np.dtype("<u4"), 9_999, offset=offset, version=version)
+    assert part.tolist() == list(range(9_999))
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EMFILE, r"ulimit -n"), (errno.ENOMEM, "vm.max_map_count"), (errno.ENOENT, "moved or deleted")],
+)
+def test_why_a_map_fails(tmp_path, monkeypatch, number, advice):
+    """A limit of the machine is not a corpus that was moved."""
+    (tmp_path / "x").write_bytes(bytes(8))
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("tdstream.corpus.mapped_array._map_bytes", fail)
+    with pytest.raises(CorpusError, match=advice):
+        map_array(tmp_path / "x", U2)

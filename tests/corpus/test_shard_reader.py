@@ -46,7 +46,7 @@ def test_each_corpus_begins_where_the_one_before_ends(joined):
 
 def test_few_maps_stay_open(joined, monkeypatch):
     """However many shards there are, few files are held; what was closed is opened again."""
-    monkeypatch.setattr("tdstream.corpus.shard_reader.MAX_OPEN_MAPS", 2)
+    monkeypatch.setattr("tdstream.corpus.mapped_array.MAX_OPEN", 2)
     for _ in range(2):
         assert joined.rows(np.arange(88), 5)[:, 0].tolist() == list(range(88))
     assert len(joined._maps) <= 2
