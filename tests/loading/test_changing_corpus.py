@@ -66,7 +66,7 @@ def test_the_same_corpus_again_is_accepted(tokenizer_dir, tmp_path, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_append_in_mid_run(tokenizer_dir, tmp_path, workers):
-    """The run continues with what it opened; its state, with workers alive, is that of the corpus as it was."""
+    """The run continues with what it opened; its state, with workers alive, is of the corpus as it was."""
     corpus = tmp_path / "corpus"
     prepare(tokenizer_dir, corpus, TEXTS[:300])
     wanted = read_all(loader(corpus, 0, shuffle=True))
@@ -132,7 +132,7 @@ def test_few_descriptors(tokenizer_dir, tmp_path):
 
 @pytest.mark.parametrize(("number", "code"), [(errno.EMFILE, 0), (errno.EIO, 1)])
 def test_verify_says_that_it_cannot_look(tokenizer_dir, tmp_path, monkeypatch, capsys, number, code):
-    """A file that cannot be opened for want of descriptors is no fault of the corpus; an unreadable one is."""
+    """A file that cannot be opened for want of descriptors is no fault; one that is unreadable is."""
     prepare(tokenizer_dir, tmp_path / "corpus", TEXTS[:60])
 
     def fail(path, *_):
