@@ -1,9 +1,10 @@
-# make demo      prepares text, trains, is killed, resumes, and proves that the data were exact
-# make test      lint, types, tests
-# make test-all  the same, and the tests that take long: whole products of cases, kills by the dozen
+# make demo          prepares text, trains, is killed, resumes, and proves that the data were exact
+# make test          lint, types, tests
+# make test-all      the same, and the tests that take long: whole products of cases, kills by the dozen
+# make test-formats  token files of other tools, written and read by those tools
 #
-# Each makes its own virtual environment in .venv and touches nothing else. Where a working torch is installed
-# (a training container), use it instead of downloading another:
+# Each makes its own virtual environment in .venv (test-formats in .venv-formats) and touches nothing else. Where a
+# working torch is installed (a training container), use it instead of downloading another:
 #
 #     make demo VENV_ARGS=--system-site-packages
 #
@@ -14,10 +15,11 @@ VENV ?= .venv
 VENV_ARGS ?=
 PYTEST_ARGS ?=
 PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
+FORMATS_VENV := .venv-formats
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(VENV)/constraints.txt
 
-.PHONY: demo test test-all exhaustive lint types wheel clean
+.PHONY: demo test test-all test-formats exhaustive lint types wheel clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/resume_demo.py
@@ -27,6 +29,9 @@ test: lint types
 
 test-all exhaustive: lint types
 	$(BIN)/pytest $(PARALLEL) -m "exhaustive or not exhaustive" $(PYTEST_ARGS)
+
+test-formats: $(FORMATS_VENV)/.formats
+	FORMATS_ORACLES=required $(FORMATS_VENV)/bin/pytest tests/formats $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -39,7 +44,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(FORMATS_VENV) build dist *.egg-info
 
 $(VENV)/constraints.txt: constraints.txt .ci/constraints.py
 	$(PYTHON) -m venv $(VENV_ARGS) $(VENV)
@@ -53,3 +58,11 @@ $(VENV)/.runtime: $(VENV)/constraints.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/constraints.txt pyproject.toml
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.runtime
+
+# The tools pin old numpy, torchvision and more that token files do not need: they come without what they ask for,
+# and what they do need is in the list.
+$(FORMATS_VENV)/.formats: tests/formats/constraints.txt constraints.txt pyproject.toml .ci/constraints.py
+	$(MAKE) VENV=$(FORMATS_VENV) $(FORMATS_VENV)/.dev
+	$(FORMATS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--requirement tests/formats/constraints.txt
+	touch $@
