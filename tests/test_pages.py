@@ -107,7 +107,7 @@ def reader(prepared: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pa
         return {name for name in names if str(relative / name) in made}
 
     shutil.copytree(prepared, tmp_path / "reader", ignore=left_out)
-    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci", "prepare", "examples"):
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci", "prepare", "examples", "tests"):
         os.symlink(ROOT / name, tmp_path / "reader" / name)
     return tmp_path / "reader"
 
