@@ -29,6 +29,11 @@ def add_parser(commands: Any) -> None:
     )
     for group in GROUPS:
         add_options(parser, group)
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="say what would be read and written, with estimates of tokens and room, and write nothing",
+    )
     parser.set_defaults(run=run)
 
 
@@ -42,13 +47,18 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported after the checks: datasets and transformers take seconds to load.
     if arguments.own_process:
         set_up_process()
-    from tdstream.preparation.engine import describe_kept, prepare_corpus  # noqa: PLC0415
+    from tdstream.preparation.engine import describe_kept, prepare_corpus, preview_corpus  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
     from tdstream.preparation.tasks import merge_all  # noqa: PLC0415
     from tdstream.text.encoders.select import advise_fast  # noqa: PLC0415
 
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # their errors reach the user as ours
+    if arguments.dry_run:
+        with shown_log():
+            preview_corpus(asked)
+        print("Nothing was written.", file=sys.stderr)
+        return 0
     task = options.tasks.task
     one_of_ranks = task != asked.tasks.task
     try:

@@ -26,11 +26,12 @@ from tdstream.preparation.identity import (
 from tdstream.preparation.input_files import record_files, short_hash
 from tdstream.preparation.ledger import Ledger, TokenBlock
 from tdstream.preparation.options import OutputOptions, PrepareOptions
+from tdstream.preparation.preview import log_preview, log_preview_if_shown
 from tdstream.preparation.result import Counts, Observer, PrepareResult
 from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Overlapped
 from tdstream.text.batches import TextBatch, TextBatches
-from tdstream.text.encoders.encoder import Encoder
-from tdstream.text.encoders.select import Chosen, choose_in_background
+from tdstream.text.encoders.encoder import Encoder, HfEncoder
+from tdstream.text.encoders.select import Chosen, choose_encoder, choose_in_background
 from tdstream.text.source import SourceType, find_source_type
 from tdstream.text.tokenizer import get_tokenizer, pack_tokenizer
 from tdstream.writing.append import base_identity, check_base
@@ -39,6 +40,8 @@ from tdstream.writing.writer import CorpusWriter
 
 logger = logging.getLogger(__name__)
 
+_PREVIEWED_SEGMENTS = 16
+
 
 def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) -> PrepareResult:
     """Read a dataset, tokenize it and write it as a corpus; `observer` receives the progress.
@@ -46,6 +49,11 @@ def prepare_corpus(options: PrepareOptions, observer: Observer | None = None) ->
     On failure, an older corpus in the output directory is unchanged; complete shards are kept for `resume`.
     """
     return Preparation(options, observer or Observer()).run()
+
+
+def preview_corpus(options: PrepareOptions) -> None:
+    """Log what `prepare_corpus` would read and write, with estimates; raise what it would raise first."""
+    Preparation(options, Observer()).preview()
 
 
 def describe_kept(output: OutputOptions, task: int | None) -> str:
@@ -69,7 +77,7 @@ class Preparation:
     def run(self) -> PrepareResult:
         """Do the remaining work; return the result over all runs."""
         options, base = self._options, self._base
-        tokenizer = get_tokenizer(options.text)
+        self._tokenizer = tokenizer = get_tokenizer(options.text)
         plan = plan_corpus(options, tokenizer)
         if base is not None:
             check_like_base(options.output.output_path, base, plan)
@@ -103,6 +111,30 @@ class Preparation:
                 error.add_hint(f"{kept} are safe: start again with {{resume}} to continue after them.")
             raise
 
+    def preview(self) -> None:
+        """Log what `run` would read and write, as far as that is known without writing anything."""
+        from tdstream.text.open import open_text  # noqa: PLC0415 - imports pyarrow, after the tokenizer is checked
+
+        options, base = self._options, self._base
+        tokenizer = get_tokenizer(options.text)
+        plan = plan_corpus(options, tokenizer)
+        if base is not None:
+            check_like_base(options.output.output_path, base, plan)
+        complete = find_complete(options, plan)
+        if complete is not None:
+            logger.info("Complete already, there is nothing to resume: %s", complete.output_path)
+            return
+        if options.text.encoder in ("auto", "hf"):
+            encoder = choose_encoder(tokenizer, options.text.encoder, prove=False)
+        else:  # may have to be tested, and a verdict written
+            encoder = HfEncoder(tokenizer)
+            logger.info("Encoder %s, if it is exact for this tokenizer.", options.text.encoder)
+        with open_text(options.text, options.tasks.share) as source:
+            log_preview(options, source, tokenizer, plan, encoder, _PREVIEWED_SEGMENTS)
+        kept = describe_kept(options.output, options.tasks.task) if options.output.resume else ""
+        if kept:
+            logger.info("%s of them are safe from an earlier run, which would be resumed.", kept)
+
     def _skip_known(
         self, base: CorpusMeta, plan: CorpusMeta, identity: dict[str, Any], files: list[str]
     ) -> PrepareResult | None:
@@ -126,6 +158,8 @@ class Preparation:
         is_begun = output.resume and read_unfinished(output.output_path, task) is not None
         batches = source.batches() if is_begun or task is not None else _check_first_batch(source)
         encoder = chosen()
+        if not is_begun and log_preview_if_shown(self._options, source, self._tokenizer, plan, encoder):
+            batches = source.batches()  # those begun before have lost their place to the sample
         files = source.facts.files if not task else []  # one task's records are those of all
         plan = replace(
             plan,

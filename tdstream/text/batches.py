@@ -151,6 +151,33 @@ class TextBatches:
         """The name of the dataset."""
         return self._options.dataset
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether it is read from files of this machine, any part of it as often as asked for."""
+        segments: object = self._segments
+        return isinstance(segments, OnDisk)
+
+    def choose_segments(self, most: int) -> list[int]:
+        """Return some segments of the share, evenly spaced; 10 in 4 are 0, 2, 5 and 7."""
+        first, stop = self._share.begin.segment, max(self._share.end_segment, self._share.begin.segment + 1)
+        count = min(most, stop - first) if self.is_on_disk else 1
+        return [first + (stop - first) * number // count for number in range(count)]
+
+    def find_begin(self, segment: int) -> int:
+        """Return the bytes of the share's files before a segment; 0 where unknown."""
+        segments: object = self._segments
+        return segments.count_bytes(segment) - self._bytes_before if isinstance(segments, OnDisk) else 0
+
+    def open_segment(self, segment: int) -> TextBatches:
+        """Return the text from a segment on, with a place of its own; this one must not be read meanwhile."""
+        if self._segments is None:
+            raise ValueError("The text is closed.")
+        part = TextBatches(self._segments, replace(self._options, max_samples=None), self.facts)
+        part._bytes_before = self._bytes_before
+        part._share = replace(part._share, begin=SegmentPlace(segment, 0), end_segment=segment + 1)
+        part.begin = part._share.begin
+        return part
+
     def go_to(self, place: SegmentPlace, num_records: int) -> None:
         """Begin at a place, after so many records that an earlier run has read."""
         self.begin, self._num_records = place, num_records
