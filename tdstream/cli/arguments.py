@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tdstream.core.errors import TokenizerError
+from tdstream.core.errors import StateError, TokenizerError
 from tdstream.corpus.meta import META_FILE, STAGING_DIR
 from tdstream.formats.description import STORED_AS, Description, FormatOptions
 from tdstream.formats.raw import NAME as RAW
@@ -88,6 +88,16 @@ def load_corpus_tokenizer(arguments: argparse.Namespace) -> LoadedTokenizer:
             raise
         return LoadedTokenizer(reason=f"{error} Pass another name or path with --tokenizer.")
     return LoadedTokenizer(tokenizer=tokenizer, fingerprint=fingerprint(tokenizer))
+
+
+def check_no_corpus(path: Path) -> None:
+    """Raise StateError if a path that should name a checkpoint is a corpus or its meta.json."""
+    if path.name == META_FILE or (path / META_FILE).is_file():
+        directory = path.parent if path.name == META_FILE else path
+        raise StateError(
+            f"{path} is a corpus, not a checkpoint. To look at it: tdstream inspect {directory}. A "
+            f"checkpoint is what torch.save, json.dump or torch.distributed.checkpoint has written."
+        )
 
 
 def reading_bar(total: int, hidden: bool = False) -> Any:

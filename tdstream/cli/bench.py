@@ -81,7 +81,9 @@ def add_parser(commands: Any) -> None:
         formatter_class=DefaultsFormatter,
     )
     parser.add_argument("directory", type=Path, help="the corpus directory")
-    parser.add_argument("--workers", type=_numbers, default="0,1,2,4", help="worker processes to try")
+    parser.add_argument(
+        "--workers", type=_numbers, default="0,1,2,4", help="numbers of worker processes to try, with commas"
+    )
     parser.add_argument(
         "--shuffle", action=argparse.BooleanOptionalAction, default=True, help="read in a shuffled order"
     )

@@ -42,7 +42,10 @@ def add_parser(commands: Any) -> None:
         "index of document ends if there is one.",
     )
     parser.add_argument(
-        "--documents", type=whole_number, default=2, help="random documents to show (default: %(default)s)"
+        "--documents",
+        type=whole_number,
+        default=2,
+        help="random documents to show after the first (default: %(default)s; 0 for none at all)",
     )
     parser.add_argument(
         "--seed", type=whole_number, default=0, help="decides which documents (default: %(default)s)"
@@ -79,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             tokenizer=loaded.tokenizer,
             advance=bar.update,
         )
+    if not arguments.documents:
+        found = replace(found, excerpts=[])
     problem = "" if loaded.tokenizer is not None else loaded.reason
     print(json.dumps(found.to_json(problem), indent=2) if arguments.json else describe(found, loaded))
     if arguments.plot is not None:

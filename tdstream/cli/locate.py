@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tdstream.cli.arguments import whole_number
-from tdstream.core.errors import ConfigError
+from tdstream.cli.arguments import check_no_corpus, whole_number
+from tdstream.core.errors import ConfigError, StateError
 from tdstream.core.state_schema import COUNT, PART, SIZE, one_of, read_fields
 from tdstream.corpus.meta import DTYPES
 
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.decode and arguments.data is None:
         raise ConfigError("--decode reads the tokens. Pass the corpus directory with --data.")
+    check_no_corpus(arguments.state)
     cursor, pipeline = read_cursor(read_state(arguments.state))
     nodes = pipeline.nodes
     source, shards, readers, texts = None, None, None, None
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         saved = read_fields("nodes", nodes, {"source": PART})["source"]
         dtype = read_fields("source", saved, {"dtype": one_of(*DTYPES)})["dtype"]
         source = open_source(arguments.data, FormatOptions(dtype=dtype))
-        source.load_state_dict(saved)
+        _check_same(arguments.data, source.differences(saved))
         shards = {"": (source.files, source.offsets.tolist())}
         readers = {"": _reader(arguments.data, nodes["reader"])} if "cut" in nodes["reader"] else None
     located = locate_step(cursor, pipeline, arguments.step, arguments.rank, shards, readers)
@@ -87,8 +88,17 @@ def _reader(directory: Path, saved: dict[str, Any]) -> Any:
     names = ("seq_len", "cut", "stride", "min_tail_len", "pad_id")
     cut = SampleSpec(samples=samples, **{name: saved[name] for name in names if name in saved})
     reader = compose_corpus(directory, cut)[1]
-    reader.load_state_dict(saved)
+    _check_same(directory, reader.differences(saved))
     return reader
+
+
+def _check_same(directory: Path, found: list[str]) -> None:
+    """Raise StateError if a corpus is not the one of the state."""
+    if found:
+        raise StateError(
+            f"{directory} is not the corpus of the state: {'; '.join(found)}. Pass the directory of that "
+            f"corpus with --data."
+        )
 
 
 def _decode(arguments: argparse.Namespace, source: ShardSource, located: Located) -> list[str]:

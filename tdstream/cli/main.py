@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
+from typing import Any
 
 from tdstream.cli import bench, inspect, locate, merge, prepare, state, verify
 from tdstream.cli.streams import discard_output, standard_streams
@@ -55,10 +57,35 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="tdstream", description="Token streams for language-model pre-training."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_CommandParser
+    )
     for command in (prepare, merge, inspect, verify, state, locate, bench):
         command.add_parser(commands)
     return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of a command, which answers for the arguments that it does not take."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse arguments; exit with 2, and one sentence, if there are unknown ones."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            message = self._describe_unknown(unknown[0].partition("=")[0])
+            self.exit(2, f"{self.prog}: error: {message} '{self.prog} --help' lists what it takes.\n")
+        return known, unknown
+
+    def _describe_unknown(self, word: str) -> str:
+        if word.startswith("-"):
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(word, flags, n=1)
+            return f"there is no flag {word}." + (f" Did you mean {near[0]}?" if near else "")
+        if any(action.dest == "dataset" for action in self._actions):
+            return (
+                f"{word!r} has no flag. Name what to read with --dataset, where to write with --output_path."
+            )
+        return f"{word!r} is one argument too many."
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options
 from tdstream.cli.streams import shown_log
+from tdstream.core.words import count_of
 from tdstream.distributed.topology import resolve_topology
 from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.process_setup import set_up_process
@@ -86,28 +87,29 @@ def _summary(result: PrepareResult, options: PrepareOptions) -> str:
     if result.val is not None:
         held_out = f", and {result.val.documents:,} documents, {result.val.tokens:,} tokens held out in val"
     kinds = f"({counts.empty:,} empty, {counts.skipped:,} bad ones skipped)"
+    documents = count_of(counts.documents, "document")
     if result.was_complete:
         return (
-            f"Complete already, there is nothing to resume: {counts.documents:,} documents, "
+            f"Complete already, there is nothing to resume: {documents}, "
             f"{counts.tokens:,} tokens{held_out}: {result.output_path}"
         )
     if meta is None:
         return (
-            f"Task {options.tasks.task} of {options.tasks.num_tasks}: {counts.documents:,} documents "
+            f"Task {options.tasks.task} of {options.tasks.num_tasks}: {documents} "
             f"{kinds}, {counts.tokens:,} tokens{held_out}, waiting in {result.output_path} for the "
             f"other tasks"
         )
+    shards = count_of(len(meta.chunks), "shard")
     rate = counts.tokens / max(result.seconds, 1e-9)
     if options.output.append:
         return _lengths(result) + (
-            f"{counts.documents:,} documents, {counts.tokens:,} tokens appended in {result.seconds:,.1f} s; "
-            f"the corpus has {meta.total_tokens:,} tokens in {len(meta.chunks):,} chunks: "
+            f"{documents}, {counts.tokens:,} tokens appended in {result.seconds:,.1f} s; "
+            f"the corpus has {meta.total_tokens:,} tokens in {shards}: "
             f"{result.output_path}"
         )
     return _lengths(result) + (
-        f"{counts.documents:,} documents {kinds}, {counts.tokens:,} tokens in {len(meta.chunks):,} chunks of "
-        f"{meta.dtype}{held_out}, {result.seconds:,.1f} s, {rate:,.0f} tokens/s with encoder "
-        f"{meta.encoder}: {result.output_path}"
+        f"{documents} {kinds}, {counts.tokens:,} tokens in {shards} of {meta.dtype}{held_out}, "
+        f"{result.seconds:,.1f} s, {rate:,.0f} tokens/s with encoder {meta.encoder}: {result.output_path}"
     )
 
 
@@ -119,9 +121,10 @@ def _lengths(result: PrepareResult) -> str:
     if not counts.documents:
         return ""
     held_out = result.val.documents if result.val is not None else 0
+    documents = count_of(counts.documents, "document")
     mean = (counts.tokens - counts.documents) / counts.documents
     return (
-        f"{counts.records + held_out:,} records = {counts.documents:,} documents + {counts.skipped:,} skipped"
+        f"{counts.records + held_out:,} records = {documents} + {counts.skipped:,} skipped"
         f"{f' + {held_out:,} held out' * (result.val is not None)}; "
         f"tokens per document: min {min(lengths):,}, median {median(lengths):,.1f}, mean {mean:,.1f}, "
         f"max {max(lengths):,}; {counts.text_bytes / counts.tokens:.2f} bytes per token\n"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tdstream.cli.arguments import check_no_corpus
 from tdstream.core.state_schema import shorten
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the state; return 0."""
     from tdstream.loading.checkpoint_file import read_state  # noqa: PLC0415 - imports torch
 
+    check_no_corpus(arguments.file)
     state = read_state(arguments.file)
     print(json.dumps(state, indent=2) if arguments.json else describe(state))
     return 0

@@ -15,6 +15,7 @@ from tdstream.cli.arguments import (
     whole_number,
 )
 from tdstream.core.errors import CorpusError, CorpusNotFoundError
+from tdstream.core.words import count_of
 from tdstream.verification.described import verify_description
 from tdstream.verification.inventory import file_sizes
 from tdstream.verification.verify import DEFAULT_SAMPLES, verify_corpus
@@ -97,7 +98,7 @@ def _verify_corpus(arguments: argparse.Namespace) -> VerifyReport:
 
 def describe(report: VerifyReport) -> str:
     """Return a report as lines of text."""
-    lines = [f"{report.directory}: {report.chunks:,} chunks, {report.tokens:,} tokens"]
+    lines = [f"{report.directory}: {count_of(report.chunks, 'shard')}, {count_of(report.tokens, 'token')}"]
     parts = (
         ("fault", report.faults),
         ("note", report.notes),
@@ -105,6 +106,6 @@ def describe(report: VerifyReport) -> str:
         ("unchecked", report.unchecked),
     )
     lines += [f"  {label:<9}  {text}" for label, texts in parts for text in texts]
-    faults = len(report.faults)
-    verdict = "no fault" if report.ok else f"{faults:,} fault{'s' * (faults != 1)}"
-    return "\n".join([*lines, f"{verdict} found; {len(report.unchecked):,} things could not be checked"])
+    verdict = "no fault" if report.ok else count_of(len(report.faults), "fault")
+    unchecked = count_of(len(report.unchecked), "thing")
+    return "\n".join([*lines, f"{verdict} found; {unchecked} could not be checked"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from dataclasses import field
 from typing import Any
 
@@ -32,6 +33,11 @@ def check_bool(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ConfigError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
+
+
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is an address such as s3://bucket/corpus, which only looks like a local path."""
+    return "://" in os.fspath(path) and not os.path.exists(path)
 
 
 def check_seconds(name: str, value: Any) -> float:

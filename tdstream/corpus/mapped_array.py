@@ -79,7 +79,7 @@ def check_size(path: Path, size: int | None, count: int, dtype: np.dtype[Any], w
     if fault is None:
         return
     if fault.kind == "missing":
-        raise CorpusNotFoundError(f"{path} {fault.text}")
+        raise CorpusNotFoundError(f"{path} {fault.text} Restore the file, or prepare the corpus again.")
     raise CorpusError(
         f"{path} {fault.text} It was probably cut or changed while it was copied; copy it again."
     )

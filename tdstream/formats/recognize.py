@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from tdstream.core.checks import is_address
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.formats import arrow, datatrove, litdata, litpacked, llmc, mds, megatron, npy, raw
 from tdstream.formats.description import (
@@ -54,6 +55,11 @@ def describe(path: str | Path, options: FormatOptions) -> Description:
         CorpusError: If files are damaged, or of a variant that is not read.
         ConfigError: If the files do not tell what has to be known, or contradict the options.
     """
+    if is_address(path):
+        raise CorpusNotFoundError(
+            f"{path} is an address, and tokens are read from local or mounted directories. Copy "
+            f"the files there. Texts at an address are read with tdstream prepare --dataset."
+        )
     place = Path(path).absolute()
     if options.dtype is not None:
         options = replace(options, dtype=check_stored_dtype(options.dtype))

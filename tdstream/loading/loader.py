@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -390,6 +391,7 @@ def loader(
     if isinstance(source, (Pipeline, StreamPipeline)):
         pipeline = _check_pipeline(source, batch_size, build_options)
     else:
+        _check_names(build_options)
         pipeline = build(source, batch_size=batch_size, **build_options)
     if isinstance(pipeline, StreamPipeline):
         apply_option_rules("stream", quiet=pipeline.topology.dp_rank > 0, prefetch=prefetch)
@@ -406,6 +408,16 @@ def _join_signatures(outer: Callable[..., Any], inner: Callable[..., Any]) -> in
 
 
 loader.__signature__ = _join_signatures(loader, build)  # type: ignore[attr-defined]  # what help() shows
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Raise TypeError for an argument that `build` does not have, as Python would for one of `loader`."""
+    known = list(inspect.signature(loader).parameters)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"loader() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _check_pipeline(

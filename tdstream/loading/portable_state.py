@@ -181,7 +181,8 @@ def position_of(state: dict[str, Any]) -> dict[str, Any]:
         found.append(_make_portable(part))
     if not found:
         raise StateError(
-            "there is no state of a StatefulDataLoader over a tdstream pipeline in what was given."
+            f"there is no state of a StatefulDataLoader over a tdstream pipeline in what was given, a "
+            f"{type(state).__name__}. Pass what its state_dict() returned, or a checkpoint that holds it."
         )
     if not all(equal(other, found[0]) for other in found):
         raise StateError(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from tdstream.core.words import count_of
 from tdstream.pipelines.pipeline import Pipeline
 
 _Item = TypeVar("_Item")
@@ -328,7 +329,7 @@ def _advise_workers(report: MeterReport, workers: int) -> str:
     needed = math.ceil(max(workers, 1) * busy / max(report.compute_mean_s, 1e-9))
     if needed <= cores:
         return f"num_workers={max(needed, workers + 1)} instead of {workers}"
-    limit = f"this process has {cores} core{'s' * (cores > 1)}"
+    limit = f"this process has {count_of(cores, 'core')}"
     if workers >= cores:
         return f"faster storage or more cores, since {limit} for {workers} workers"
     return f"num_workers={cores} instead of {workers}, which will not hide all of it, since {limit}"

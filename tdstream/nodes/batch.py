@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from tdstream.core.errors import ConfigError
+
 _Flat = tuple[bytes, str, tuple[int, ...]]  # an array's content, type and shape
 
 
@@ -91,7 +93,7 @@ def hand_on(batch: Batch) -> Batch:
 def _collate_batches(batches: list[Batch], **_: Any) -> Batch:
     """Return the only batch of a list; called by torch's default_collate."""
     if len(batches) != 1:
-        raise ValueError(
+        raise ConfigError(
             f"the loader's batch_size is {len(batches)}, on top of the batches that build(batch_size=...) "
             f"makes; that would group the batches of one worker and change the order. "
             f"Leave the loader's batch_size at 1 or None, or build without batch_size."

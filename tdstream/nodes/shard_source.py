@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from tdstream.core.checks import is_address
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
 from tdstream.core.state_schema import equal
@@ -70,6 +71,11 @@ class ShardSource(IdentityState):
     def __init__(self, data_dir: str | Path, *, dtype: DTypeLike | None = None) -> None:
         if not isinstance(data_dir, (str, os.PathLike)):
             raise ConfigError(f"a corpus is named by its directory, got {type(data_dir).__name__}.")
+        if is_address(data_dir):
+            raise CorpusNotFoundError(
+                f"{data_dir} is an address, and tokens are read from local or mounted directories. "
+                f"Copy the files there. Texts at an address are read with tdstream prepare --dataset."
+            )
         self.directory = Path(data_dir).absolute()  # shards are opened later, possibly after a chdir
         self.what = str(self.directory)
         if self.directory.is_file():

@@ -88,9 +88,10 @@ class Mixture:
         }
         given = [way for way, value in ways.items() if value is not None]
         if len(given) != 1:
+            problem = f"weights are given {' and '.join(given)}" if given else "no weights are given"
             raise ConfigError(
-                f"weights are given {' and '.join(given) if given else 'in no way'}; give them in one: with "
-                f'the sources, as weights, by size (weights="tokens", temperature) or in stages.'
+                f'{problem}. Give them in one way: with the sources, as {{"web": ("data/web", 0.7), ...}}; '
+                f'as weights=...; by size, as weights="tokens" or temperature=...; or in stages=....'
             )
         if stages is not None:
             return self._check_stages(stages)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.core.checks import check_int
+from tdstream.core.checks import check_int, is_address
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.meta import DTYPES
 from tdstream.formats.description import check_stored_dtype
@@ -46,10 +46,16 @@ _ASKED = ("corpus", "memory", "cache", "stream")
 def find_kind(source: Any, kind: str | None = None, cache_dir: Any = None) -> str:
     """Return the kind of a source that is no mixture, and log it; `kind` is the one the caller asks for."""
     if kind not in (None, *_ASKED):
-        raise ConfigError(f"kind must be one of {', '.join(_ASKED)}, got {kind!r}.")
+        hint = (
+            f" For {KIND_NAMES[kind]}, leave kind out: it is known by itself."
+            if isinstance(kind, str) and kind in KIND_NAMES
+            else ""
+        )
+        raise ConfigError(f"kind must be one of {', '.join(_ASKED)}, got {kind!r}.{hint}")
     if kind == "corpus" and not (is_path(source) or isinstance(source, View)):
         raise ConfigError(
-            f'kind="corpus" is for a directory with token shards and meta.json, got {type(source).__name__}.'
+            f'kind="corpus" is for a directory with token shards and meta.json, got {type(source).__name__}. '
+            f"Pass the directory, or leave kind out."
         )
     if kind == "corpus" or (kind is None and _is_corpus(source, cache_dir)):
         return "corpus"
@@ -191,6 +197,8 @@ def _check_cache_dir(value: Any) -> None:
         raise ConfigError(f"cache_dir must be a directory's path, got {value!r}.")
     if not os.fspath(value):
         raise ConfigError("cache_dir must name a directory, got ''.")
+    if is_address(value):
+        raise ConfigError(f"cache_dir must be a local or mounted directory, got {os.fspath(value)}.")
 
 
 OPTION_RULES = {
@@ -266,4 +274,6 @@ def _is_bool(value: Any) -> bool:
 
 
 def _join_kinds(kinds: frozenset[str]) -> str:
-    return " or ".join(f'kind="{kind}"' for kind in KIND_NAMES if kind in kinds)
+    """Return kinds in words: the ones to ask for by their name, the others by what they are."""
+    named = [f'kind="{kind}"' if kind in _ASKED else KIND_NAMES[kind] for kind in KIND_NAMES if kind in kinds]
+    return " or ".join(named)

@@ -36,7 +36,7 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
     """Divide a corpus, in its own order, into parts that share no sample.
 
     Args:
-        corpus: The corpus directory.
+        corpus: The directory of a corpus; no other source is divided.
         fractions: The parts' shares, each above 0, together at most 1.
         by: "samples": parts are ranges of the samples that `build`'s other arguments make (if these overlap,
             with stride below seq_len + 1, neighboring parts share a few tokens). "documents": parts are
@@ -55,12 +55,16 @@ def split(corpus: str | Path, fractions: Sequence[float], *, by: str = "samples"
             f"corpus once, into as many parts as you need."
         )
     if not isinstance(given, (str, os.PathLike)):
-        raise ConfigError(f"split takes the directory of a corpus, got a {type(given).__name__}.")
+        raise ConfigError(
+            f"split takes the directory of a corpus, got a {type(given).__name__}. Prepare text first, with "
+            f"tdstream.prepare, and split the corpus."
+        )
     if by not in _UNITS:
         raise ConfigError(f'by must be "samples" or "documents", got {by!r}.')
     shares = [_share(fraction) for fraction in fractions] if isinstance(fractions, Iterable) else []
     if not shares or sum(shares) > 1:
-        raise ConfigError(f"fractions must be shares that add up to at most 1, got {fractions!r}.")
+        found = f"which add up to {float(sum(shares)):g}" if shares else "not a list such as [0.9, 0.1]"
+        raise ConfigError(f"fractions must be shares that add up to at most 1, got {fractions!r}, {found}.")
     borders = accumulate(shares, initial=Fraction(0))
     return [View(corpus, begin, end, by) for begin, end in pairwise(borders)]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
 from tdstream.core.errors import ConfigError, SourceError
+from tdstream.corpus.meta import META_FILE
 from tdstream.text.options import is_path
 
 
@@ -47,6 +49,7 @@ def find_source_type(source: Any) -> SourceType:
         (SourceType.MAPPING, isinstance(source, Mapping)),
     )
     found = next((type_ for type_, fits in known if fits), None)
+    _check_not_data(source)
     if found is not None:
         return found
     _check_order(source)
@@ -65,6 +68,36 @@ def find_source_type(source: Any) -> SourceType:
         )
     is_indexable = hasattr(source, "__getitem__") and hasattr(source, "__len__")
     return SourceType.SEQUENCE if is_indexable else SourceType.ITERABLE
+
+
+def _check_not_data(source: Any) -> None:
+    """Refuse what holds no text: token ids, corpora, and loaders of batches."""
+    first = next(iter(_first_of(source)), None)
+    if (hasattr(source, "dtype") and _is_number(source)) or any(map(_is_number, (first, *_first_of(first)))):
+        raise ConfigError(
+            f"the source is a {_name(source)} of numbers, not texts. If they are token ids, write them with "
+            f"numpy.save, as uint16 or uint32, and pass the path of the .npy file, or pass a token source."
+        )
+    if is_path(first) and (not isinstance(first, str) or os.path.isfile(os.path.join(first, META_FILE))):
+        raise ConfigError(
+            f"the source is a {_name(source)} of paths, not of texts. To mix corpora, pass their names, "
+            f'directories and weights: {{"web": ("data/web", 0.7), "code": ("data/code", 0.3)}}.'
+        )
+    if hasattr(source, "dataset") and hasattr(source, "batch_size") and _is_iterable(source):
+        raise ConfigError(
+            f"the source is a {_name(source)}, which loads batches already. Pass what it was made from."
+        )
+
+
+def _first_of(items: Any) -> Sequence[Any]:
+    """Return the first item of a list or tuple, in a sequence that is empty if there is none."""
+    return items[:1] if isinstance(items, (list, tuple)) else ()
+
+
+def _is_number(item: Any) -> bool:
+    """Return whether an object is a number, or an array or a tensor of them."""
+    dtype = getattr(item, "dtype", None)
+    return isinstance(item, (int, float)) or (dtype is not None and getattr(dtype, "kind", "i") in "iufb")
 
 
 def is_function(source: Any) -> bool:

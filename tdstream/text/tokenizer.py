@@ -57,7 +57,10 @@ def _load(name_or_path: str) -> Any:
     local = looks_like_a_path(name_or_path)
     path = Path(name_or_path).expanduser()
     if local and not path.exists():
-        raise TokenizerError(f"Tokenizer {name_or_path!r} not found: there is no such directory.")
+        raise TokenizerError(
+            f"Tokenizer {name_or_path!r} not found: there is no such directory. Pass one that "
+            f"tokenizer.save_pretrained has written, or a name on the hub."
+        )
     offline = not local and hub_is_unreachable()
     try:
         tokenizer = AutoTokenizer.from_pretrained(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdstream.core.errors import ConfigError, TdstreamError
+from tdstream.core.words import count_of
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.formats.description import DelimiterEnds, Description, IndexedEnds, Piece, UnknownEnds
 from tdstream.formats.ends import open_ends, read_piece
@@ -36,7 +37,9 @@ def verify_description(
     if description.format == RAW:
         findings.unchecked.append("whether a file was cut: raw tokens have no header or index that tells")
     else:
-        findings.checked.append(f"sizes: {_count(files, 'file')} as the {description.format} format promises")
+        findings.checked.append(
+            f"sizes: {count_of(files, 'file')} as the {description.format} format promises"
+        )
     findings.unchecked.append(
         f"bytes of the files: the {description.format} format has no checksums of tokens"
     )
@@ -90,7 +93,7 @@ def _check_ends(description: Description, findings: Findings) -> DocumentEnds | 
         empty = rule.num_documents - ends.num_ends
         if empty > 0:
             findings.notes.append(
-                f"{_count(empty, 'document')} of the index hold no token, and are left out."
+                f"{count_of(empty, 'document')} of the index hold no token, and are left out."
             )
     return ends
 
@@ -221,7 +224,3 @@ def _describe_documents(description: Description, ends: DocumentEnds) -> str:
     token = description.ends.token_id if isinstance(description.ends, DelimiterEnds) else None
     place = "first" if isinstance(description.ends, DelimiterEnds) and description.ends.first else "last"
     return f"{ends.num_documents:,} (by the token {token}, which stands {place})"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' * (number != 1)}"

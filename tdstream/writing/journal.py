@@ -231,6 +231,8 @@ def list_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _describe_change(name: str, before: Any, now: Any) -> str:
+    if before is None and isinstance(now, bool):
+        before = not now  # older versions left out a switch that was off
     was, is_now = _show(before), _show(now)
     other = " with other names, content or times of change" if was == is_now else ""
     return f"{name} was {was}, is {is_now}{other}"

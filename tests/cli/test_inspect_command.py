@@ -126,7 +126,7 @@ def test_without_tokenizer(corpus: Path, capsys: pytest.CaptureFixture[str]) -> 
     (corpus / "meta.json").write_text(
         json.dumps({**meta, "tokenizer_name_or_path": "./nowhere", "encoder": "hf"})
     )
-    assert main(["inspect", str(corpus), "--documents", "0"]) == 0
+    assert main(["inspect", str(corpus), "--documents", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     ids = np.fromfile(corpus / "chunk_000000.bin", "<u2")[: lengths_of(corpus)[0]]
     assert "  " + " ".join(map(str, ids)) in lines

@@ -83,7 +83,7 @@ class TestMain:
             "1.14 bytes per token"
         )
         assert summary.startswith(
-            f"3 documents (1 empty, 0 bad ones skipped), {len(expected)} tokens in 1 chunks"
+            f"3 documents (1 empty, 0 bad ones skipped), {len(expected)} tokens in 1 shard"
         )
         assert summary.endswith(f": {tmp_path / 'out'}")
 
@@ -106,7 +106,11 @@ class TestMain:
                 ["--text_field", "body"],
                 "The records have no field 'body'; their fields are: text. Name one with --text_field.",
             ),
-            (["--tokenizer", "./nowhere"], "Tokenizer './nowhere' not found: there is no such directory."),
+            (
+                ["--tokenizer", "./nowhere"],
+                "Tokenizer './nowhere' not found: there is no such directory. Pass one that "
+                "tokenizer.save_pretrained has written, or a name on the hub.",
+            ),
             (
                 ["--dataset", "./nowhere"],
                 "Dataset './nowhere' not found: there is no such file or directory.",
@@ -164,7 +168,7 @@ class TestMain:
         assert main(arguments) == 1
         assert "Record 1 (counted from 0)" in capsys.readouterr().err
         assert main([*arguments, "--skip_bad"]) == 0
-        assert "1 documents (0 empty, 1 bad ones skipped)" in capsys.readouterr().err
+        assert "1 document (0 empty, 1 bad ones skipped)" in capsys.readouterr().err
 
     def test_data_files(self, tmp_path: Path, tokenizer_dir: Path, arguments: list[str]) -> None:
         """--data_files takes several files, --lines and --split reach the source."""
@@ -236,7 +240,7 @@ class TestMain:
         assert main([*arguments, "--resume"]) == 0
         expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
         assert corpus_bytes(tmp_path / "out") == expected.tobytes()
-        assert "3 documents (1 empty, 0 bad ones skipped), 7 tokens in 4 chunks" in capsys.readouterr().err
+        assert "3 documents (1 empty, 0 bad ones skipped), 7 tokens in 4 shards" in capsys.readouterr().err
         assert main([*arguments, "--resume"]) == 0
         assert "Complete already, there is nothing to resume: 3 documents, 7 tok" in capsys.readouterr().err
 
@@ -251,7 +255,7 @@ class TestMain:
                 assert main(["merge", str(tmp_path / "out")]) == 1
                 assert "lacks the shards of 1 of 2 tasks: 0. Start those" in capsys.readouterr().err
         assert main(["merge", str(tmp_path / "out")]) == 0
-        assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 chunks of uint16: ")
+        assert capsys.readouterr().err.startswith("3 documents, 7 tokens in 2 shards of uint16: ")
         expected = expected_tokens(tokenizer_dir, ["one", "", "three"], "<u2")
         assert corpus_bytes(tmp_path / "out") == expected.tobytes()
 

@@ -38,7 +38,7 @@ def test_clean(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     chunks = len(list(clean.glob("*.bin")))
-    assert lines[0].startswith(f"{clean}: {chunks} chunks, ")
+    assert lines[0].startswith(f"{clean}: {chunks} shards, ")
     assert "  ok         12 end-of-text tokens for 12 documents" in lines
     assert "  ok         12 of 12 sample documents decode and encode to the same ids" in lines
     assert lines[-1] == "no fault found; 0 things could not be checked"
@@ -103,13 +103,17 @@ def test_a_tokenizer_that_is_gone(corpus: Path, capsys: pytest.CaptureFixture[st
     assert main(["verify", str(corpus)]) == 0
     assert (
         "  unchecked  decoding of documents: Tokenizer './nowhere' not found: there is no such directory. "
+        "Pass one that tokenizer.save_pretrained has written, or a name on the hub. "
         "Pass another name or path with --tokenizer."
     ) in capsys.readouterr().out.splitlines()
 
     assert main(["verify", str(corpus), "--tokenizer", "./elsewhere"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == "tdstream: error: Tokenizer './elsewhere' not found: there is no such directory.\n"
+    assert printed.err == (
+        "tdstream: error: Tokenizer './elsewhere' not found: there is no such directory. Pass one that "
+        "tokenizer.save_pretrained has written, or a name on the hub.\n"
+    )
 
 
 def test_tokenizer(corpus: Path, tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -315,7 +315,7 @@ def test_weights_become_exact_shares():
         ({"weights": "tokens", "temperature": 0}, "temperature must be a number above 0, got 0"),
         ({"temperature": float("nan")}, "above 0, got nan"),
         ({"weights": {"web": 1, "code": 1}, "temperature": 2}, "leave weights out"),
-        ({}, "given in no way"),
+        ({}, "no weights are given"),
         ({"weights": "tokens", "stages": [(0, {"web": 1})]}, "given by size and in stages"),
         ({"stages": [(5, {"web": 1})]}, r"must rise from 0, got \[5\]"),
         ({"stages": [(0, {"web": 1}), (0, {"web": 2})]}, r"must rise from 0"),
