@@ -335,8 +335,10 @@ def check_dtype(dtype: DTypeLike) -> str:
     return name
 
 
-def expand_sizes(runs: str) -> list[int]:
+def expand_sizes(runs: Any) -> list[int]:
     """Return the sizes in a state's text: "1000x2 10x1" is [1000, 1000, 10]; [] if it was changed."""
+    if not isinstance(runs, str):
+        return []
     try:
         pairs = [(int(size), int(count)) for size, count in (run.split("x") for run in runs.split())]
         if (
@@ -345,7 +347,7 @@ def expand_sizes(runs: str) -> list[int]:
         ):
             return []
         return [size for size, count in pairs for _ in range(count)]
-    except (AttributeError, ValueError):
+    except ValueError:
         return []  # a damaged state; the digests of the sizes differ anyway
 
 

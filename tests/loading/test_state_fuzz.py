@@ -15,8 +15,10 @@ import torch
 from helpers_stream import some_texts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tdstream
+import tdstream.loading.loader
 from tdstream.cli.main import main
 from tdstream.core.errors import ConfigError, GeometryError, StateError, TdstreamError
 from tdstream.loading.locate import locate_step, read_cursor
@@ -88,6 +90,37 @@ def advance(loader: Any, batches: int) -> Any:
     return json.loads(json.dumps(loader.state_dict()))
 
 
+class Stateful:
+    """A StatefulDataLoader over a pipeline, of whose state only the pipeline's own part is changed."""
+
+    step = 0
+
+    def __init__(self, pipeline: Any) -> None:
+        self.pipeline, self.loader = pipeline, StatefulDataLoader(pipeline, batch_size=None)
+        self.whole = self.loader.state_dict()
+
+    def __iter__(self) -> Any:
+        """Begin a pass, or the rest of one."""
+        return iter(self.loader)
+
+    def state_dict(self) -> Any:
+        """Return the pipeline's part."""
+        self.whole = self.loader.state_dict()
+        return self.whole["fetcher_state"]["dataset_iter_state"]
+
+    def load_state_dict(self, state: Any) -> None:
+        """Load it at once: StatefulDataLoader does at the first batch."""
+        fetcher = {**self.whole["fetcher_state"], "dataset_iter_state": state}
+        self.loader.load_state_dict({**self.whole, "fetcher_state": fetcher})
+        try:
+            iterator = iter(self.loader)
+        except Exception:
+            self.loader = StatefulDataLoader(self.pipeline, batch_size=None)
+            raise
+        self.loader.load_state_dict({**self.whole, "fetcher_state": fetcher})
+        del iterator
+
+
 class Door:
     """A loader, states of it, and all rows that a valid state can give."""
 
@@ -102,7 +135,7 @@ class Door:
         try:
             self.loader.load_state_dict(state)
         except (StateError, GeometryError):
-            assert self.loader.state_dict() == place
+            assert isinstance(self.loader, Stateful) or self.loader.state_dict() == place
             raise
         for batch in islice(self.loader, 3):
             if self.rows is not None:
@@ -120,6 +153,11 @@ def doors(counting, tokenizer_dir, tmp_path_factory):
     shape = {"seq_len": 3, "batch_size": 2}
     text = {"tokenizer": str(tokenizer_dir), "shuffle_buffer": 8}
     mixed = {"a": (counting, 3), "b": (counting, 1.5)}
+    staged = tdstream.Mixture(
+        {"a": counting, "b": counting, "c": counting},
+        stages=[(0, {"a": 3, "b": 1}), (50, {"b": 1, "c": 2.5}), (700, {"a": 0.001, "c": 1})],
+        stop="all",
+    )
     makers = {
         "shards": lambda: tdstream.loader(counting, shuffle=True, **shape),
         "wrap": lambda: tdstream.loader(counting, shuffle=True, tail="wrap", **shape),
@@ -131,20 +169,23 @@ def doors(counting, tokenizer_dir, tmp_path_factory):
             TEXTS, kind="memory", tokenizer=str(tokenizer_dir), cut="document", **shape
         ),
         "mixture": lambda: tdstream.loader(mixed, shuffle=True, **shape),
+        "stages": lambda: tdstream.loader(staged, shuffle=True, **shape),
         "live": lambda: tdstream.loader(texts, **text, **shape),
+        "stateful": lambda: Stateful(tdstream.build(counting, shuffle=True, **shape)),
+        "stateful live": lambda: Stateful(tdstream.build(texts, **text, **shape)),
         "live documents": lambda: tdstream.loader(texts, cut="document", **text, **shape),
     }
     found = {}
     for name, make in makers.items():
         loader = make()
         states = [loader.state_dict(), advance(loader, 3), advance(loader, 10)]
-        if "live" not in name:
+        if isinstance(loader, tdstream.loading.loader.Loader):
             loader.skip(4)
             states += [advance(loader, 2)]
             loader.set_epoch(4)
             states += [loader.state_dict(), advance(loader, 2)]
         rows = None
-        if "live" not in name:
+        if isinstance(loader, tdstream.loading.loader.Loader):
             loader.set_epoch(0)
             rows = {tuple(row) for _ in range(2) for batch in loader for row in batch["input_ids"].tolist()}
         found[name] = Door(make, rows, states)
