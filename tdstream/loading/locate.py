@@ -280,6 +280,11 @@ def _cut_at_shards(shards: Shards | None, first: int, tokens: int) -> tuple[Piec
     pieces = []
     while tokens and names:
         shard = bisect_right(offsets, first) - 1
+        if shard >= len(names):
+            raise StateError(
+                f"token {first:,} of the sample is after the last of {offsets[-1]:,} in the shards; the state "
+                f"was cut or changed."
+            )
         here = min(offsets[shard + 1] - first, tokens)
         pieces.append(Piece(names[shard], first - offsets[shard], here))
         first, tokens = first + here, tokens - here
