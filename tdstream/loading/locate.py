@@ -282,7 +282,7 @@ def _cut_at_shards(shards: Shards | None, first: int, tokens: int) -> tuple[Piec
         shard = bisect_right(offsets, first) - 1
         if shard >= len(names):
             raise StateError(
-                f"token {first:,} of the sample is after the last of {offsets[-1]:,} in the shards; the state "
+                f"token {first:,} of the sample is after the {offsets[-1]:,} of the shards; the state "
                 f"was cut or changed."
             )
         here = min(offsets[shard + 1] - first, tokens)
