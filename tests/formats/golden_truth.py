@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,11 @@ def ends_of(documents: Documents) -> list[int]:
     return list(accumulate(len(document) for document in documents))
 
 
+def ends_within(documents: Documents, num_tokens: int) -> list[int]:
+    """Return the ends in a stream that was cut: the last document ends with it."""
+    return [*(end for end in ends_of(documents) if end < num_tokens), num_tokens]
+
+
 class GoldenPiece(NamedTuple):
     """Consecutive tokens in one file."""
 
@@ -76,8 +81,7 @@ class Golden:
     ends: list[int] | None
     """Where the documents end, by an index or the rule of the token; None if nothing tells.
 
-    A token that stands first leaves the last document to end with the stream; behind a last token that stands
-    last, what remains is a document cut short, and has no end.
+    Where a token tells, what follows its last document is one too, cut short: it ends with the stream.
     """
     ends_from: Literal["index", "token", None]
     """What tells the ends: an index beside the tokens, or only the token that marks documents."""
@@ -96,6 +100,11 @@ class Golden:
     def place(self) -> Path:
         """Absolute path."""
         return GOLDEN / self.path
+
+    def options(self) -> dict[str, Any]:
+        """Return what a caller must say, and where the token stands."""
+        told: dict[str, Any] = {name: getattr(self, name) for name in self.told}
+        return told | ({"eos_first": self.eos_at == "first"} if "eos_token_id" in told else {})
 
     def files(self) -> list[Path]:
         """Return the files that hold tokens, in order."""
@@ -355,7 +364,7 @@ def npy_sets() -> list[Golden]:
             format="npy",
             dtype="int32",
             tokens=rows,
-            ends=[*(end for end in ends_of(documents) if end < 400), 400],
+            ends=ends_within(documents, 400),
             ends_from="token",
             eos_token_id=GPT2,
             eos_at="first",
@@ -498,13 +507,17 @@ def datatrove_sets() -> list[Golden]:
 DOLMA, DOLMA2 = 50279, 100257  # ids of the tokens that mark documents
 
 
+MASKED, MASKED_SPLIT = NARROW[:7], 4  # files of 22 and 374 tokens, so that masks are tokens of 2 bytes, too
+
+
 def olmo(
     name: str, documents: Documents, dtype: str, eos: int, pattern: str = "part-{}-00000.npy", **more
 ) -> Golden:
     """Return a folder of two raw .npy files."""
+    split = more.pop("split", SPLIT)
     documents = last(documents, eos)
     files = [pattern.format(number) for number in (0, 1)]
-    halves = [sum(map(len, half)) for half in (documents[:SPLIT], documents[SPLIT:])]
+    halves = [sum(map(len, half)) for half in (documents[:split], documents[split:])]
     facts = {
         "path": f"olmo/{name}",
         "ends_from": "index",
@@ -532,10 +545,11 @@ def olmo_sets() -> list[Golden]:
     """Return the sets of OLMo and dolma."""
     masked = olmo(
         "masked",
-        NARROW,
+        MASKED,
         "uint16",
         DOLMA,
         "token_ids_part_000{}.npy",
+        split=MASKED_SPLIT,
         path="olmo/masked/token_ids_part_*.npy",
         notes="labels_mask_part_*.npy beside them hold a bool for each token",
     )
@@ -560,7 +574,10 @@ def olmo_sets() -> list[Golden]:
             tokens=[],
             ends=None,
             ends_from=None,
-            refused="labels_mask_part_*.npy are not tokens",
+            eos_token_id=DOLMA,
+            eos_at="last",
+            told=("dtype", "eos_token_id"),
+            refused="labels_mask_part_*.npy are not tokens, whatever dtype is told",
             writer=masked.writer,
         ),
     ]
@@ -657,7 +674,7 @@ def mds(name: str, dtype: str, rows: Sequence[tuple[str, int, int]], refused: st
         format="mds",
         dtype=dtype,
         tokens=stream,
-        ends=[end for end in ends_of(documents) if end <= len(stream)],
+        ends=ends_within(documents, len(stream)),
         ends_from="token",
         eos_token_id=GPT2 if dtype == "uint16" else LLAMA,
         eos_at="last",
@@ -721,7 +738,7 @@ def arrow_sets() -> list[Golden]:
     narrow, wide = last(NARROW, GPT2), last(WIDE, LLAMA)
     rows = join(wide)[: 6 * ROW]
     blocks = [rows[start : start + ROW] for start in range(0, len(rows), ROW)]
-    by_token = {"ends": [end for end in ends_of(wide) if end <= len(rows)], "ends_from": "token"}
+    by_token = {"ends": ends_within(wide, len(rows)), "ends_from": "token"}
     told = {**by_token, "told": ("eos_token_id",)}
     nothing = {"tokens": [], "ends": None, "ends_from": None}
     return [

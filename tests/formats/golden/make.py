@@ -40,6 +40,8 @@ from golden_truth import (
     LIT_CHUNK,
     LLAMA,
     LLMC_U16,
+    MASKED,
+    MASKED_SPLIT,
     MERGE_SEED,
     MERGE_TOKENS,
     MODDED,
@@ -290,9 +292,10 @@ def make_olmo(root: Path) -> None:
         ("u16", NARROW, np.uint16, DOLMA, "part-{}-00000"),
         ("u32", WIDE, np.uint32, DOLMA2, "part-{}-00000"),
         ("bare", NARROW, np.uint16, DOLMA, "part-{}-00000"),
-        ("masked", NARROW, np.uint16, DOLMA, "token_ids_part_000{}"),
+        ("masked", MASKED, np.uint16, DOLMA, "token_ids_part_000{}"),
     ):
-        for number, part in enumerate((documents[:SPLIT], documents[SPLIT:])):
+        split = MASKED_SPLIT if name == "masked" else SPLIT
+        for number, part in enumerate((documents[:split], documents[split:])):
             stem = pattern.format(number)
             write_olmo(root / name / stem, last(part, eos), dtype, table=name != "bare")
             if name == "masked":
