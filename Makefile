@@ -3,7 +3,7 @@
 # make test-all      the same, and the tests that take long: whole products of cases, kills by the dozen
 # make test-formats  token files of other tools, written and read by those tools
 #
-# Each makes its own virtual environment in .venv (test-formats in .venv-formats) and touches nothing else. Where a
+# Each makes its own virtual environment in .venv (test-formats in .venv-formats). Where a
 # working torch is installed (a training container), use it instead of downloading another:
 #
 #     make demo VENV_ARGS=--system-site-packages
