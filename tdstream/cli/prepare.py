@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tdstream.cli.arguments import DefaultsFormatter, add_options, read_options
 from tdstream.cli.streams import shown_log
 from tdstream.core.words import count_of
-from tdstream.distributed.topology import resolve_topology
+from tdstream.distributed.topology import find_topology
 from tdstream.preparation.options import GROUPS, PrepareOptions
 from tdstream.preparation.process_setup import set_up_process
 
@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prepare a corpus, with a progress bar and a summary on stderr; return the exit code."""
     asked = PrepareOptions.of(**read_options(arguments, *GROUPS))
-    options, topology = asked, resolve_topology()
+    options, topology = asked, find_topology()
     if asked.tasks.task is None and topology.dp_world_size > 1:  # under torchrun, each rank prepares a share
         options = asked.replace(task=topology.dp_rank, num_tasks=topology.dp_world_size)
     options.check_output()

@@ -94,8 +94,17 @@ class EpochDataset(IterableDataset[dict[str, Tensor]]):
         """Compare saved identities with this pipeline's."""
         check_identities(saved, self.identified_nodes(), cursor=self.cursor_name, strict=self.strict)
 
+    def check_ranks(self) -> None:
+        """Refuse a process group that was made since, if it knows this process by another rank."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.check_ranks()  # a spawned worker has no process group
+        return self.__dict__
+
     def _enter_process(self) -> Worker:
         """Return which worker this process is; a worker process ends with its parent from now on."""
+        self.check_ranks()
         worker = current_worker()
         if worker.is_process:
             watch_parent()

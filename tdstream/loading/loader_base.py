@@ -149,6 +149,7 @@ class LoaderIterator(Iterator[Batch]):
         loader = self._loader
         if not self._begun:
             try:
+                loader._pipeline.check_ranks()
                 loader._begin_pass()
                 self._begun = True
             except BaseException as error:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tdstream.core.progress_bar import ProgressBar
-from tdstream.distributed.topology import Topology, resolve_topology
+from tdstream.distributed.topology import Topology, find_topology
 from tdstream.loading.torchdata_workarounds import batches_before
 from tdstream.monitor.meter import DataMeter
 from tdstream.streams.total_hint import TotalHint, find_hint
@@ -64,7 +64,7 @@ class Progress(ProgressBar):
         self._epoch_total = EpochTotal(loader, total=options.get("total"), initial=options.get("initial"))
         self._start_rate()
         self._has_started = self._is_over = False
-        options.setdefault("disable", resolve_topology().dp_rank != 0)
+        options.setdefault("disable", find_topology().dp_rank != 0)
         options = {"unit": "batch", "initial": self._epoch_total.batches, **options}
         super().__init__(loader, **options)
 
@@ -159,7 +159,7 @@ def _data_parallel_size(loader: Any) -> int:
     """Return the number of ranks that read different batches."""
     pipeline = getattr(loader, "dataset", None)
     known = getattr(getattr(pipeline, "splitter", pipeline), "topology", None)
-    return known.dp_world_size if isinstance(known, Topology) else resolve_topology().dp_world_size
+    return known.dp_world_size if isinstance(known, Topology) else find_topology().dp_world_size
 
 
 _last_totals: MutableMapping[Any, int] = WeakKeyDictionary()  # loader -> batches of its last complete pass

@@ -10,7 +10,7 @@ from torch import Tensor
 from tdstream.core.errors import StateError
 from tdstream.core.state import Identified, unwrap_state, wrap_state
 from tdstream.distributed.epoch_dataset import EpochDataset, EpochPass
-from tdstream.distributed.topology import Worker
+from tdstream.distributed.topology import Worker, check_group_agrees
 from tdstream.nodes.base import Node, ReaderNode
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture_node import MixtureNode
@@ -53,6 +53,10 @@ class Pipeline(EpochDataset):
     def __len__(self) -> int:
         """Items that this rank yields per epoch: batches, or samples."""
         return self.splitter.items_in(self.epoch)
+
+    def check_ranks(self) -> None:
+        """Refuse a process group that was made since, if it knows this process by another rank."""
+        check_group_agrees(self.splitter.topology)
 
     def identified_nodes(self) -> Sequence[Identified]:
         """Return the nodes that decide content and order."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError
-from tdstream.distributed.topology import resolve_topology
+from tdstream.distributed.topology import find_topology
 from tdstream.schedule.windows import DocumentCut, SampleSpec, count_samples
 from tdstream.text.options import TextOptions
 
@@ -97,7 +97,7 @@ def count(
     from tdstream.preparation.count_cache import count_text  # noqa: PLC0415
     from tdstream.preparation.result import Bar  # noqa: PLC0415
 
-    visible = progress and resolve_topology().dp_rank == 0
+    visible = progress and find_topology().dp_rank == 0
     with Bar(visible=visible, desc="Counting") as bar:
         found = count_text(options, windows, None if cache_dir is None else Path(cache_dir), bar)
     counted, samples = found.counts, found.windows

@@ -16,7 +16,7 @@ from tdstream.core.state import STATE_KEY, STATE_VERSION, Identified, difference
 from tdstream.core.state_schema import COUNT, PART, one_of, read_fields
 from tdstream.distributed.end_of_epoch import EndOfEpochSync, check_worker_can_sync, is_initialized
 from tdstream.distributed.epoch_dataset import EpochDataset, EpochPass
-from tdstream.distributed.topology import Topology, Worker
+from tdstream.distributed.topology import Topology, Worker, check_group_agrees
 from tdstream.distributed.worker_board import WorkerBoard
 from tdstream.nodes.collate import Collate
 from tdstream.streams.cut import Sample, stack_samples
@@ -137,6 +137,10 @@ class StreamPipeline(EpochDataset):
         batch = f"Batch({self.batch_size or 'single samples'})"
         return " > ".join([*(repr(node) for node in self.nodes), batch, repr(self.collate)])
 
+    def check_ranks(self) -> None:
+        """Refuse a process group that was made since, if it knows this process by another rank."""
+        check_group_agrees(self.topology)
+
     def identified_nodes(self) -> Sequence[Identified]:
         """Return the nodes that decide content and order."""
         return (*self.nodes, self.collate)
@@ -244,7 +248,7 @@ class StreamPipeline(EpochDataset):
         logger.warning("%s", message)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_running": None, "_in_group": self._in_group or is_initialized()}
+        return {**super().__getstate__(), "_running": None, "_in_group": self._in_group or is_initialized()}
 
 
 class StreamIterator(EpochPass):
