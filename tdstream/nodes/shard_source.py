@@ -18,6 +18,7 @@ from tdstream.core.checks import is_address
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.core.state import IdentityState, differences
 from tdstream.core.state_schema import equal
+from tdstream.core.words import count_of
 from tdstream.corpus.derived import WindowCounts, find_place_elsewhere, find_window_counts
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.document_index import corpus_ends, find_pad_id
@@ -108,7 +109,7 @@ class ShardSource(IdentityState):
         self._identity = self._describe(_content_digest(meta))
 
     def __repr__(self) -> str:
-        return f"ShardSource({len(self.files):,} shards, {self.total_tokens:,} tokens)"
+        return f"ShardSource({count_of(len(self.files), 'shard')}, {self.total_tokens:,} tokens)"
 
     def paths(self) -> list[Path]:
         """Return the path of each shard."""
