@@ -30,7 +30,22 @@ def find_set(path: Path, pattern: str) -> list[Path]:
     else:
         return []
     check_one_split(path, files)
+    check_no_masks(path, files)
     return files
+
+
+_MASK = re.compile(r"(?<![a-zA-Z])masks?(?![a-zA-Z])", re.IGNORECASE)
+
+
+def check_no_masks(path: Path, files: list[Path]) -> None:
+    """Raise CorpusError if some of several files are named as masks of the others."""
+    masks = [file.name for file in files if _MASK.search(file.name)]
+    tokens = [file.name for file in files if not _MASK.search(file.name)]
+    if masks and tokens:
+        raise CorpusError(
+            f"{path} holds masks beside tokens ({masks[0]}), which are no tokens. Name the token files by a "
+            f"pattern, such as {path if path.is_dir() else path.parent}/{_make_pattern(tokens)}."
+        )
 
 
 def check_one_split(path: Path, files: list[Path]) -> None:

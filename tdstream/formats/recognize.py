@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tdstream.core.checks import is_address
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
 from tdstream.formats import arrow, datatrove, litdata, litpacked, llmc, mds, megatron, npy, raw
@@ -19,6 +21,8 @@ from tdstream.formats.description import (
     FormatOptions,
     check_stored_dtype,
 )
+
+_LOOKED_AT = 4096  # tokens
 
 
 class Format(NamedTuple):
@@ -67,8 +71,22 @@ def describe(path: str | Path, options: FormatOptions) -> Description:
     description = (FORMATS.get(name) or RAW).describe(place, evidence, options)
     changed = {path: os.stat(path).st_mtime_ns for path in {piece.path for piece in description.pieces}}
     pieces = tuple(piece._replace(mtime_ns=changed[piece.path]) for piece in description.pieces)
+    _check_first_ids(description)
     told = {} if options.eos_token_id is None else {"eos_token_id": options.eos_token_id}
     return replace(description, pieces=pieces, facts={**description.facts, **told})
+
+
+def _check_first_ids(description: Description) -> None:
+    """Raise CorpusError if the first tokens of signed files are negative, as where a bit holds a mask."""
+    piece = next(piece for piece in description.pieces if piece.tokens)
+    dtype = np.dtype(description.stored_dtype).newbyteorder("<")
+    if description.signed:
+        first = np.fromfile(piece.path, dtype, min(piece.tokens, _LOOKED_AT), offset=piece.offset)
+        if len(first) and first.min() < 0:
+            raise CorpusError(
+                f"{piece.path} holds the negative id {int(first.min()):,}. It is no plain stream of token "
+                f"ids: some tools keep a loss mask in the highest bit."
+            )
 
 
 def recognize(path: Path, options: FormatOptions = NOTHING_TOLD) -> tuple[str, str]:

@@ -49,15 +49,7 @@ def test_documents_are_the_writers(one):
     assert found.between(0, found.num_documents).tolist() == sorted(set(one.ends))
 
 
-MASKS_ARE_READ = pytest.mark.xfail(
-    reason="masks of labels are read as tokens when a dtype is told", strict=True
-)
-MARKS = {"olmo_masked_folder": [MASKS_ARE_READ]}
-
-
-@pytest.mark.parametrize(
-    "one", [pytest.param(one, marks=MARKS.get(one.name, []), id=one.name) for one in REFUSED]
-)
+@pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
 def test_what_cannot_be_read_is_refused(one):
     """When it is opened, or at the first row that shows it; nothing is unpickled."""
     with pytest.raises((ConfigError, CorpusError, CorpusNotFoundError)):

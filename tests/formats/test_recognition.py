@@ -187,6 +187,9 @@ def test_two_types_in_one_directory(tmp_path):
 def test_negative_ids_are_found(tmp_path, dtype, capsys):
     """Packed fine-tuning files keep a loss mask in the highest bit; verify names the file and the token."""
     documents = [[10, 11], [20, -(2**31) + 5, 7]]
+    with pytest.raises(tdstream.CorpusError, match="holds the negative id -2,147,483,643"):
+        tdstream.build(write_megatron(tmp_path / "q", documents, dtype), seq_len=1)
+    documents = [[10] * 5000, *documents]
     prefix = write_megatron(tmp_path / "p", documents, dtype)
     assert main(["verify", str(prefix)]) == 1
     assert "holds a negative id, as " in capsys.readouterr().out
@@ -259,6 +262,16 @@ def test_files_of_numpy_that_are_no_stream(tmp_path):
     np.array(FLAT, "<u2").tofile(tmp_path / "nanogpt" / "train.bin")
     (tmp_path / "nanogpt" / "meta.pkl").write_bytes(pickle.dumps(Bomb()))
     assert len(tdstream.build(tmp_path / "nanogpt", seq_len=2, dtype="uint16")) == 4
+
+
+def test_masks_are_no_tokens(tmp_path):
+    """A folder with masks of labels beside tokens names no corpus; a pattern of the tokens does."""
+    for name in ("token_ids_part_0000.npy", "labels_mask_part_0000.npy"):
+        np.array(FLAT, "<u2").tofile(tmp_path / name)
+    refuse(tmp_path, r"masks beside tokens .*token_ids_part_0000\.npy")
+    with pytest.raises(tdstream.CorpusError, match="masks beside tokens"):
+        tdstream.build(tmp_path, seq_len=2, dtype="uint16")
+    assert len(tdstream.build(str(tmp_path / "token_ids_*.npy"), seq_len=2, dtype="uint16")) == 4
 
 
 def test_arrow_that_is_no_stream(tmp_path):
