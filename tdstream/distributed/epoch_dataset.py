@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from tdstream.core.state import Identified, check_identities
 from tdstream.distributed.shared_epoch import Pass, SharedEpoch
@@ -116,9 +116,15 @@ class EpochPass(Iterator[dict[str, Tensor]]):
 
     def __init__(self, dataset: EpochDataset, worker: Worker) -> None:
         self._clock, self._worker = dataset._clock, worker
-        self._opened = self._clock.open(in_worker=worker.is_process)
+        self._opened = self._open(worker)
         self._travels = worker.is_process or dataset.collate.stays_packed
         self._ended = False
+
+    def _open(self, worker: Worker) -> Pass:
+        info = get_worker_info() if worker.is_process and worker.count > 1 else None
+        if info is None:
+            return self._clock.open(in_worker=worker.is_process)
+        return self._clock.open_together(info.id, int(info.seed) - info.id)
 
     def _is_last(self) -> bool:
         """Return whether this process is the last of its rank to end the pass."""

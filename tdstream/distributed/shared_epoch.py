@@ -11,11 +11,15 @@ written without locks, by one writer at a time:
 
 A pass remembers the generation of set_epoch() that it saw when it was opened, and acknowledges only that
 one: batches of an abandoned pass may still be produced when the main process has already set the next epoch.
+
+Persistent workers open each later pass at their own time, and the last item of an abandoned pass may be
+produced in between. So worker 0 reads the cells for all of them, and its siblings take what it read.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +42,11 @@ _SET = 1  # the epoch that set_epoch() chose
 _GENERATION = 2  # how often set_epoch() was called
 _SERVED = 3  # the newest generation whose pass has ended, or that a checkpoint has overruled
 _START = 4  # the position at which the chosen epoch begins
-_CELLS = 5
+_READ = slice(5, 8)  # the epoch, generation and start of the pass that worker 0 opened last
+_WORKERS = 8  # the seed that tells its set of workers from others
+_PASS = 9  # the number of that pass in the life of these workers; written last
+_CELLS = 10
+_PATIENCE_S = 60.0  # for worker 0, which opens each pass when its siblings do
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,7 @@ class SharedCells:
     def __init__(self, cells: int) -> None:
         self._cells = share(torch.zeros(cells, dtype=torch.int64, device="cpu"))
         self._at_start: list[int] | None = None
+        self._passes = 0  # opened by this worker process, with its siblings
         _shared.add(self)
 
     def read(self) -> list[int]:
@@ -87,6 +96,7 @@ class SharedCells:
         # A copy by copy.deepcopy or plain pickle has cells of its own, in shared memory of its own.
         self._cells = share(state["cells"])
         self._at_start = state["at_start"]
+        self._passes = 0
         _shared.add(self)
 
 
@@ -111,6 +121,24 @@ class SharedEpoch(SharedCells):
         self._cells[_SET] = check_int("epoch", epoch, at_least=0)
         self._cells[_START] = start
         self._cells[_GENERATION] += 1
+
+    def open_together(self, worker_id: int, seed: int) -> Pass:
+        """Begin a pass in one of several workers, the same in all of them; `seed` is common to them alone."""
+        self._passes += 1
+        number = self._passes
+        if worker_id and number > 1:
+            begun = time.monotonic()
+            while time.monotonic() - begun < _PATIENCE_S:
+                cells = self.read()
+                if (cells[_WORKERS], cells[_PASS]) == (seed, number):
+                    return Pass(*cells[_READ])
+                time.sleep(0.001)
+        opened = self.open(in_worker=True)
+        if not worker_id:
+            read = [opened.epoch, opened.generation, opened.start, seed]
+            self._cells[_READ.start : _WORKERS + 1] = torch.tensor(read, dtype=torch.int64, device="cpu")
+            self._cells[_PASS] = number
+        return opened
 
     def open(self, *, in_worker: bool) -> Pass:
         """Begin a pass."""
@@ -146,5 +174,10 @@ def _note_starts() -> None:
         cells._note_start()
 
 
+def _begin_life() -> None:
+    for cells in list(_shared):
+        cells._passes = 0
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_note_starts)
+    os.register_at_fork(before=_note_starts, after_in_child=_begin_life)

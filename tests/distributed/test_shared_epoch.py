@@ -1,15 +1,19 @@
-"""EpochClock: the next pass's epoch, in this process and in workers however they are started."""
+"""SharedEpoch: the next pass's epoch, in this process and in workers however they are started."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch.multiprocessing as mp
+from torchdata.stateful_dataloader import StatefulDataLoader
 
+import tdstream
 from tdstream.core.errors import ConfigError
-from tdstream.distributed.shared_epoch import SharedEpoch
+from tdstream.distributed.shared_epoch import Pass, SharedEpoch
 
 
 def serve(clock: SharedEpoch) -> int:
@@ -98,3 +102,57 @@ def test_a_workers_first_pass_is_the_one_it_was_started_for(method):
     go.set()
     assert answers.get() == (0, 1)
     worker.join()
+
+
+def make_siblings(clock: SharedEpoch, count: int) -> list[SharedEpoch]:
+    """Return copies that share cells, as persistent workers have them."""
+    siblings = [SharedEpoch() for _ in range(count)]
+    for one in siblings:
+        one._cells = clock._cells
+    return siblings
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_workers_that_live_on_open_one_epoch_together(order):
+    """A sibling that ends an abandoned pass between the two openings of the next one mixes no epochs."""
+    workers = make_siblings(SharedEpoch(), 2)
+    seed = 77
+    abandoned = [worker.open_together(number, seed) for number, worker in enumerate(workers)]
+    assert [opened.epoch for opened in abandoned] == [0, 0]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(workers[order[0]].open_together, order[0], seed)
+        time.sleep(0.05)
+        workers[1].close(abandoned[1])  # the last prefetched item of the abandoned pass
+        second = pool.submit(workers[order[1]].open_together, order[1], seed)
+        found = {order[0]: first.result(timeout=10), order[1]: second.result(timeout=10)}
+    assert found[0] == found[1]
+    assert found[0].epoch == order[0]  # what worker 0 saw
+
+
+def test_new_workers_do_not_take_the_word_of_earlier_ones():
+    """Their passes are counted anew, under another seed."""
+    earlier, later = make_siblings(SharedEpoch(), 2), make_siblings(SharedEpoch(), 2)
+    for one in later:
+        one._cells = earlier[0]._cells
+    for _ in range(2):
+        passes = [worker.open_together(number, 1) for number, worker in enumerate(earlier)]
+        earlier[1].close(passes[1])
+    assert [worker.open_together(number, 2).epoch for number, worker in enumerate(later)] == [2, 2]
+    later[0].close(Pass(2, 0))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(later[1].open_together, 1, 2)
+        time.sleep(0.05)
+        assert not waiting.done()
+        assert later[0].open_together(0, 2).epoch == 3
+        assert waiting.result(timeout=10).epoch == 3
+
+
+def test_a_loader_opened_twice_over_a_short_epoch(make_corpus):
+    """As tqdm.auto opens it: each pass has every sample of one epoch, whatever was prefetched."""
+    pipe = tdstream.build(make_corpus(17 * 5), seq_len=4, batch_size=4, shuffle=True, strict=False)
+    loader = StatefulDataLoader(pipe, batch_size=None, num_workers=2, persistent_workers=True)
+    for _ in range(6):
+        abandoned = iter(loader)
+        rows = [row for batch in loader for row in batch["input_ids"][:, 0].tolist()]
+        assert len(rows) == len(set(rows)) == 16
+        del abandoned
