@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tdstream.distributed.file_lock import Lock
 from tdstream.writing import merge, staging
 from tdstream.writing.locks import take_lock
 
@@ -26,7 +27,7 @@ def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     A death in the middle of a write leaves half of it.
     """
     done: list[str] = []
-    locks: list[int] = []
+    locks: list[Lock] = []
     real_write = os.write
 
     def dying(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +42,7 @@ def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
         return change
 
-    def remembered(*arguments: Any, **named: Any) -> int:
+    def remembered(*arguments: Any, **named: Any) -> Lock:
         locks.append(take_lock(*arguments, **named))
         return locks[-1]
 
@@ -54,15 +55,7 @@ def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         patch.setattr(merge, "take_lock", remembered)
         yield done
     for lock in locks:
-        with_suppressed_close(lock)
-
-
-def with_suppressed_close(descriptor: int) -> None:
-    """Close what the dead process held, unless it has been closed."""
-    try:
-        os.close(descriptor)
-    except OSError:
-        return
+        lock.close()
 
 
 def files_of(directory: Path) -> dict[str, Any]:

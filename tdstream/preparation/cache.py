@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tdstream.core.errors import OutputError, TdstreamError
+from tdstream.core.errors import TdstreamError
 from tdstream.corpus.meta import META_FILE, read_meta
+from tdstream.distributed.file_lock import Lock, describe_holder
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.identity import make_identity, plan_corpus
 from tdstream.preparation.options import PrepareOptions
@@ -20,13 +20,14 @@ from tdstream.preparation.staleness import describe_corpus_doubt
 from tdstream.text.open import open_text
 from tdstream.text.options import TextOptions
 from tdstream.text.tokenizer import get_tokenizer
-from tdstream.writing.locks import is_locked, take_lock
+from tdstream.writing.locks import LOCK_FILE, LockedError, is_locked, take_lock
 from tdstream.writing.publish import explain_os_errors
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 10.0  # for rank 0 to start before another rank does
+_FIRST_WORD_SECONDS = 5.0
 _LOG_SECONDS = 60.0
 
 
@@ -44,31 +45,33 @@ def cached_corpus(
     if doubt and goes_first and (corpus / META_FILE).exists():
         _warn_of_age(corpus, doubt)
     lock = cache_dir / f".{corpus.name}"
-    begun = logged = time.monotonic()
+    begun = time.monotonic()
+    next_word = begun + _FIRST_WORD_SECONDS
     while not (corpus / META_FILE).exists():
         now = time.monotonic()
         with explain_os_errors(cache_dir):
             waits = not goes_first and now - begun < _GRACE_SECONDS and not is_locked(lock)
-            descriptor = None if waits else _try_lock(lock, corpus)
-        if descriptor is not None:
+            held = None if waits else _try_lock(lock, corpus)
+        if held is not None:
             try:
                 _prepare(text, corpus, observe())
             finally:
-                os.close(descriptor)
+                held.close()
             break
-        if now - logged >= _LOG_SECONDS or logged == begun:
-            logged = now
-            logger.info("Waiting for the process that prepares %s.", corpus)
+        if now >= next_word:
+            next_word = now + _LOG_SECONDS
+            holder = "the first rank" if waits else describe_holder(lock / LOCK_FILE)
+            logger.warning("Waiting for the process that prepares %s (%s).", corpus, holder)
         time.sleep(_POLL_SECONDS)
     return corpus
 
 
-def _try_lock(lock: Path, corpus: Path) -> int | None:
-    """Return a descriptor that holds the lock; None if another process holds it."""
+def _try_lock(lock: Path, corpus: Path) -> Lock | None:
+    """Return the lock; None if another process holds it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         return take_lock(lock, corpus)
-    except OutputError:
+    except LockedError:
         return None
 
 

@@ -71,7 +71,7 @@ def merge_tasks(output: Path, *, overwrite: bool = False) -> MergedCorpus:
             check_contents(output, overwrite=overwrite)
             return _merge(output, _read_journals(output))
         finally:
-            os.close(lock)
+            lock.close()
 
 
 def _find_complete(output: Path) -> MergedCorpus:

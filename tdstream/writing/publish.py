@@ -14,6 +14,7 @@ from tdstream.core.errors import CorpusError, OutputError
 from tdstream.corpus.derived import DERIVED_DIR
 from tdstream.corpus.document_index import file_names
 from tdstream.corpus.meta import META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, fsync_directory, read_meta
+from tdstream.distributed.file_lock import marker_names, remove_lock_files
 from tdstream.writing.journal import JOURNAL_FILE
 from tdstream.writing.locks import LOCK_FILE
 
@@ -21,8 +22,9 @@ CHUNK_PATTERN = re.compile(r"chunk_\d{6,}\.(bin|ends)")
 """File names of shards and their indices."""
 TASK_PATTERN = re.compile(r"task_\d{5,}")
 """Directories of tasks inside the staging directory."""
+_LOCK_PATTERN = re.compile(rf"{LOCK_FILE}|{marker_names(LOCK_FILE)}")
 _STAGED_PATTERN = re.compile(
-    r"chunk_\d{6,}\.(bin|ends)(\.tmp)?|meta\.json(\.tmp)?|journal\.jsonl(\.tmp)?|lock"
+    r"chunk_\d{6,}\.(bin|ends)(\.tmp)?|meta\.json(\.tmp)?|journal\.jsonl(\.tmp)?|" + _LOCK_PATTERN.pattern
 )
 
 
@@ -237,14 +239,16 @@ def clear_staging(staging: Path, *, keep: frozenset[str] = frozenset()) -> None:
         elif path.name == VAL_DIR and path.is_dir() and VAL_DIR not in keep:
             clear_staging(path)
             path.rmdir()
-        elif path.name not in keep | {LOCK_FILE} and _STAGED_PATTERN.fullmatch(path.name):
+        elif path.name in keep or _LOCK_PATTERN.fullmatch(path.name):
+            continue
+        elif _STAGED_PATTERN.fullmatch(path.name):
             path.unlink()
 
 
 def remove_task(directory: Path) -> None:
     """Remove the directory of a task."""
     clear_staging(directory)
-    (directory / LOCK_FILE).unlink(missing_ok=True)
+    remove_lock_files(directory / LOCK_FILE)
     directory.rmdir()
 
 
@@ -252,7 +256,7 @@ def remove_staging(output: Path) -> None:
     """Remove the staging directory of a locked output directory."""
     staging = output / STAGING_DIR
     clear_staging(staging)
-    (staging / LOCK_FILE).unlink(missing_ok=True)
+    remove_lock_files(staging / LOCK_FILE)
     with suppress(OSError):  # a waiting run may already have put its own lock there
         staging.rmdir()
     fsync_directory(output)

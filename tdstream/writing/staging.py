@@ -23,9 +23,10 @@ from tdstream.corpus.meta import (
     fsync_directory,
     write_meta,
 )
+from tdstream.distributed.file_lock import Lock
 from tdstream.writing.append import check_base
 from tdstream.writing.journal import JOURNAL_FILE, JournalContent, check_shards, read_journal
-from tdstream.writing.locks import LOCK_FILE, is_locked, take_lock
+from tdstream.writing.locks import take_lock
 from tdstream.writing.publish import (
     TASK_PATTERN,
     check_contents,
@@ -70,7 +71,7 @@ class Staging:
         """The journal to resume; None to start from scratch."""
         self._task = task
         self._append = append
-        self._locks: list[int] = []
+        self._locks: list[Lock] = []
         with explain_os_errors(output):
             # The directories to create, innermost first.
             self._created = list(takewhile(lambda path: not os.path.lexists(path), (output, *output.parents)))
@@ -149,7 +150,7 @@ class Staging:
     def release(self) -> None:
         """Release the locks, the task's last: it tells other processes that the task has ended."""
         while self._locks:
-            os.close(self._locks.pop(0))
+            self._locks.pop(0).close()
 
 
 def check_output(
@@ -235,12 +236,10 @@ def _tidy(output: Path) -> None:
     lock = take_lock(staging, output)
     try:
         finish_move(output)
-        # Without locks, whatever is in it may be that of a preparation that has just begun.
-        empty = is_leftover(output) and all(path.name == LOCK_FILE for path in staging.iterdir())
-        if empty or (is_leftover(output) and is_locked(staging)):
+        if is_leftover(output):
             remove_staging(output)
     finally:
-        os.close(lock)
+        lock.close()
 
 
 def _tidy_together(output: Path) -> None:

@@ -251,9 +251,10 @@ def test_a_corpus_is_prepared_once(tokenizer_dir, monkeypatch, caplog):
     assert caplog.text.count("Preparing") == 4
 
 
-def test_whoever_comes_second_waits(tokenizer_dir, monkeypatch):
+def test_whoever_comes_second_waits(tokenizer_dir, monkeypatch, caplog):
     """While another process holds the lock nobody else prepares; when it is gone, one takes over."""
     monkeypatch.setattr(cached, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(cached, "_FIRST_WORD_SECONDS", 0.05)
     build("cached list", TEXTS, tokenizer_dir)
     done = next(path for path in Path("cache").iterdir() if not path.name.startswith("."))
     done.rename("elsewhere")
@@ -264,8 +265,13 @@ def test_whoever_comes_second_waits(tokenizer_dir, monkeypatch):
     time.sleep(0.3)
     assert waiting.is_alive()
     assert not done.exists()
-    os.close(lock)  # as the kernel does when its process dies
+    lock.close()  # as the kernel does when its process dies
     waiting.join(20)
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said[0].startswith(
+        f"Waiting for the process that prepares {done.absolute()} (process {os.getpid()} on "
+    )
+    assert len(said) == 1
     assert rows_of(found[0]) == rows_of(build("list", TEXTS, tokenizer_dir))
 
 
@@ -303,10 +309,24 @@ print(len(tdstream.build(texts, tokenizer=sys.argv[1], cache_dir="cache", seq_le
 """
 
 
+NO_LOCKS = """
+import errno, fcntl, os
+def flock(*_):
+    raise OSError(getattr(errno, os.environ["FLOCK"]), "no such locks here")
+fcntl.flock = flock
+"""
+
+
 @pytest.mark.exhaustive
-def test_a_killed_preparation_is_taken_over(tokenizer_dir):
-    """Rank 0 is killed while it prepares; rank 1, which waits, goes on and ends."""
+@pytest.mark.parametrize("fails", ["", "ENOLCK", "EACCES"])
+def test_a_killed_preparation_is_taken_over(tokenizer_dir, monkeypatch, fails):
+    """Rank 0 is killed while it prepares; rank 1, which waits, goes on and ends. With locks and without."""
     paths = os.pathsep.join(path for path in sys.path if path)
+    if fails:
+        monkeypatch.setenv("FLOCK", fails)
+        Path("site").mkdir()
+        Path("site/sitecustomize.py").write_text(NO_LOCKS)
+        paths = f"site{os.pathsep}{paths}"
     processes = []
     for rank in range(2):
         environment = {**os.environ, "PYTHONPATH": paths, "RANK": str(rank), "WORLD_SIZE": "2"}

@@ -325,7 +325,7 @@ class TestRefusals:
             with pytest.raises(OutputError, match="Another preparation is writing into"):
                 prepare(resume=True)
         finally:
-            os.close(lock)
+            lock.close()
         prepare(resume=True)
 
     def test_overwrite_begins_again(self, tmp_path: Path, begun: Path, prepare: Prepare) -> None:

@@ -280,7 +280,7 @@ class TestRefusals:
         with pytest.raises(OutputError, match="Another preparation is writing into"):
             merge_tasks(tmp_path / "out")
         for lock in locks:
-            os.close(lock)
+            lock.close()
 
 
 class TestWaiting:
@@ -294,7 +294,7 @@ class TestWaiting:
 
         def later() -> None:
             time.sleep(1.0)
-            os.close(lock)
+            lock.close()
             prepare(task=1, num_tasks=2)
 
         other = threading.Thread(target=later)
