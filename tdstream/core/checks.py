@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,13 @@ def option(default: Any, help: str, **flag: Any) -> Any:  # noqa: A002 - argpars
     switch that is on by default).
     """
     return field(default=default, metadata={"help": help, **flag})
+
+
+def make_absolute(path: str | os.PathLike[str]) -> str | Path:
+    """Return a path that means the same after a change of the working directory; an address as it is."""
+    if is_address(path):
+        return os.fspath(path)
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:  # the working directory was removed: no path in it means anything
+        return Path(path)

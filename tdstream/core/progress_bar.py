@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
 
+from tdstream.core.errors import ConfigError
 from tdstream.core.quiet_stream import QuietStream
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class ProgressBar(_Tqdm):
         """Clear the bar for another message; a line stays."""
         if not self._in_lines:
             super().clear(nolock=nolock)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        raise ConfigError("a progress bar writes to this process's output, and cannot be copied or pickled.")
 
     def close(self) -> None:
         """End the bar: with its last line, if it is written in lines."""

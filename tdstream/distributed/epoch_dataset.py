@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import threading
@@ -125,6 +126,10 @@ class EpochPass(Iterator[dict[str, Tensor]]):
         if info is None:
             return self._clock.open(in_worker=worker.is_process)
         return self._clock.open_together(info.id, int(info.seed) - info.id)
+
+    def __copy__(self) -> EpochPass:
+        """Return a deep copy: two passes that share a cursor would take each other's items."""
+        return copy.deepcopy(self)
 
     def _is_last(self) -> bool:
         """Return whether this process is the last of its rank to end the pass."""

@@ -150,6 +150,7 @@ class Loader(LoaderBase):
         **options: Any,
     ) -> None:
         splitter = pipeline.splitter
+        self._given = {"num_workers": num_workers, "device": device, "prefetch": prefetch, **options}
         options |= {"num_workers": num_workers, "snapshot_every_n_steps": 0}
         super().__init__(
             pipeline, batch_size=splitter.batch_size, transfer=Transfer(device, prefetch), options=options

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -13,6 +15,8 @@ from tdstream.core.errors import ConfigError, StaleIteratorError
 from tdstream.loading.device import Transfer
 from tdstream.loading.torchdata_workarounds import WorkerSeeds, silence_set_vital, stop_workers
 from tdstream.nodes.batch import Batch, hand_on
+
+_Base = TypeVar("_Base", bound="LoaderBase")
 
 
 class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not typed
@@ -24,6 +28,9 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
     # Accelerate's prepare() then returns the loader as it is instead of building another over its dataset.
     _is_accelerate_prepared = True
     use_stateful_dataloader = True
+
+    _given: dict[str, Any]
+    """The arguments that make an equal loader of an equal pipeline."""
 
     def __init__(
         self, pipeline: Any, *, batch_size: int | None, transfer: Transfer, options: dict[str, Any]
@@ -46,6 +53,26 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         self._newest_iterator = 0
         self._batches: Iterator[Any] = iter(())
         _hook_sampler(self)
+
+    def __deepcopy__(self: _Base, memo: dict[int, Any]) -> _Base:
+        """Return a loader of its own at the same place, without workers and iterators."""
+        pipeline, arguments = copy.deepcopy((self._pipeline, self._given), memo)
+        return _rebuild(type(self), pipeline, arguments, copy.deepcopy(self.state_dict()))
+
+    def __copy__(self: _Base) -> _Base:
+        """Return a deep copy: two loaders that share workers would take each other's batches."""
+        return copy.deepcopy(self)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle the place, and what makes an equal loader; another process opens its own files."""
+        parts = (type(self), self._pipeline, self._given, self.state_dict())
+        try:
+            return _unpickle, (pickle.dumps(parts, protocol),)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"the loader cannot be pickled, since its source or an argument cannot ({error}). Define "
+                f"functions at the top level of a module, or make the loader in the process that uses it."
+            ) from error
 
     def __iter__(self) -> Iterator[Batch]:
         """Return an iterator over one epoch or its rest; it begins when its first batch is asked for."""
@@ -167,6 +194,13 @@ class LoaderIterator(Iterator[Batch]):
         self._over = True
         raise StopIteration
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        raise ConfigError(
+            "an iterator of a loader is a pass that is running, and cannot be copied or pickled. Copy or "
+            "pickle the loader, which resumes at the same place, or keep loader.state_dict()."
+        )
+
     def _fail(self, error: BaseException) -> None:
         self._loader._newest_iterator += 1  # continuing would skip what failed
         self._loader._fail_pass()
@@ -177,6 +211,19 @@ class LoaderIterator(Iterator[Batch]):
         """Note that a loop was left early: its iterator goes with it."""
         if self._number == self._loader._newest_iterator:
             self._loader._leave_pass()
+
+
+def _rebuild(kind: type[_Base], pipeline: Any, arguments: dict[str, Any], state: dict[str, Any]) -> _Base:
+    """Return a loader at the place of a state."""
+    loader = kind(pipeline, **arguments)
+    loader.load_state_dict(state)
+    return loader
+
+
+def _unpickle(parts: bytes) -> LoaderBase:
+    kind, pipeline, arguments, state = pickle.loads(parts)  # noqa: S301 - inside a pickle that is loaded
+    loader: LoaderBase = _rebuild(kind, pipeline, arguments, state)
+    return loader
 
 
 def _hook_sampler(loader: LoaderBase) -> None:

@@ -55,6 +55,7 @@ class StreamLoader(LoaderBase):
         device: str | torch.device | None = None,
         **options: Any,
     ) -> None:
+        self._given = {"num_workers": num_workers, "device": device, **options}
         options |= {"num_workers": num_workers}
         super().__init__(
             pipeline, batch_size=pipeline.batch_size, transfer=Transfer(device, 1), options=options

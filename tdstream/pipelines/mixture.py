@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tdstream.core.checks import check_int
+from tdstream.core.checks import check_int, make_absolute
 from tdstream.core.errors import ConfigError
 from tdstream.schedule.mixture_schedule import STOPS, Weights, check_weights, find_size_weights
 
@@ -58,7 +59,11 @@ class Mixture:
         pairs = {name: source for name, source in sources.items() if isinstance(source, tuple)}
         if any(len(pair) != 2 for pair in pairs.values()):
             raise ConfigError("a source must be a directory, or a pair of a directory and its weight.")
-        self.sources = {name: pairs[name][0] if name in pairs else sources[name] for name in sources}
+        given = {name: pairs[name][0] if name in pairs else sources[name] for name in sources}
+        self.sources = {
+            name: make_absolute(source) if isinstance(source, (str, os.PathLike)) else source
+            for name, source in given.items()
+        }
         self.max_epochs = self._check_max_epochs(max_epochs)
         if temperature is not None and weights not in (None, "tokens"):
             raise ConfigError('temperature makes weights of sizes; leave weights out, or weights="tokens".')

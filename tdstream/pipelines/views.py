@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.checks import make_absolute
 from tdstream.core.errors import ConfigError
 
 _UNITS = ("samples", "documents")
@@ -26,6 +27,9 @@ class View:
     end: Fraction
     by: str
     """What the corpus is divided by: "samples" or "documents"."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", make_absolute(self.directory))  # it is opened later
 
     def range_of(self, number: int) -> tuple[int, int]:
         """Return, of so many samples or documents, the first in this part and the one after the last."""
