@@ -414,7 +414,7 @@ def test_another_corpus_under_the_same_name_is_refused(sources):
         {"stages": [[0, [1, math.inf]]]},
         {"stages": [[0, [1, 3]], [2**62 + 1, [3, 1]]]},
         {"sources": [["code", 40, "", 0], ["web", 2**62 + 1, "", 0]]},
-        {"sources": [["code", 40, "", 0], ["web", 100, "", 2**62]]},
+        {"sources": [["code", 40, "", 0], ["web", 100, "", 2**62 + 1]]},
     ],
 )
 def test_a_damaged_state_is_refused(sources, damage):

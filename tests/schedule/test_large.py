@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,10 +38,12 @@ def mark(directory, shard_tokens, index):
             file.write(np.array([place % 2**32], "<u4").tobytes())
 
 
-def open_shards(directory):
-    """Return how many of a corpus's files this process holds open."""
+def count_maps(directory):
+    """Return how many of a corpus's files this process has mapped; check that it holds none of them open."""
     links = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
-    return sum(link.startswith(f"{directory}/") for link in links)
+    assert not any(link.startswith(f"{directory}/") for link in links)
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[-1] for line in lines if f"{directory}/" in line})
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -65,18 +68,17 @@ def test_a_corpus_opens_its_shards_when_it_reads_them(tmp_path):
     """Of 300 shards a batch of 4 samples maps at most 8, and construction none."""
     corpus = sparse_corpus(tmp_path / "corpus", 300, 10**8)
     loader = tdstream.loader(corpus, seq_len=SEQ_LEN, batch_size=4, shuffle=True)
-    assert open_shards(corpus) == 0
+    assert count_maps(corpus) == 0
     iterator = iter(loader)
     next(iterator)
-    assert 1 <= open_shards(corpus) <= 8
+    assert 1 <= count_maps(corpus) <= 8
 
 
-def test_file_descriptors_stay_bounded(tmp_path):
-    """An epoch's walk over 300 shards holds 128 of them open and no more."""
+def test_maps_stay_bounded(tmp_path, monkeypatch):
+    """An epoch's walk over 300 shards keeps as many of them mapped as a process may, and no more."""
+    monkeypatch.setattr("tdstream.corpus.mapped_array.MAX_OPEN", 128)
     corpus = sparse_corpus(tmp_path / "corpus", 300, 10**4)
-    held = [
-        open_shards(corpus) for _ in tdstream.loader(corpus, seq_len=SEQ_LEN, batch_size=16, shuffle=True)
-    ]
+    held = [count_maps(corpus) for _ in tdstream.loader(corpus, seq_len=SEQ_LEN, batch_size=16, shuffle=True)]
     assert max(held) == 128
 
 
