@@ -12,7 +12,7 @@ from typing import Any
 def user_cache(name: str) -> Path:
     """Return `$XDG_CACHE_HOME/tdstream/name`, by default in `~/.cache`; RuntimeError without a home."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "tdstream" / name
+    return (Path(root).absolute() if root else Path.home() / ".cache") / "tdstream" / name
 
 
 def read_json(path: Path) -> Any:
