@@ -25,16 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tdstream.core.checks import check_int
-
-
-def share(cells: Tensor) -> Tensor:
-    """Move a tensor to shared memory, unless it is there."""
-    moved: Tensor = cells.share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    return moved
-
+from tdstream.distributed.shared_memory import check_can_be_sent, check_shared, share
 
 # The cells of the shared tensor.
 _NEXT = 0  # the epoch of the next pass, unless a newer set_epoch() says otherwise
@@ -82,14 +75,17 @@ class SharedCells:
         The first pass of a worker process is the one it was started for: before it came to run, the main
         process or a sibling may have changed the cells.
         """
+        if in_worker:
+            check_shared(self._cells)
         started, self._at_start = self._at_start, None
         return started if in_worker and started is not None else self.read()
 
     def _note_start(self) -> None:
         """Keep what a process about to be started must see in its first pass."""
-        self._at_start = self._cells.tolist()
+        self._at_start = share(self._cells).tolist()
 
     def __getstate__(self) -> dict[str, Any]:
+        check_can_be_sent(self._cells)
         return {"cells": self._cells, "at_start": self._cells.tolist()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tdstream.core.errors import ConfigError
-from tdstream.distributed.shared_epoch import share
+from tdstream.distributed.shared_memory import check_can_be_sent, check_shared, share
 from tdstream.distributed.topology import Worker
 
 _MAX_WORKERS = 1024
@@ -38,6 +38,8 @@ class WorkerBoard:
         """Note that a worker begins a pass."""
         if worker.count > _MAX_WORKERS:
             raise ConfigError(f"a live stream takes up to {_MAX_WORKERS} workers, got {worker.count}.")
+        if worker.is_process:
+            check_shared(self._rows)
         self._rows[worker.id, _ENDED] = _READING
 
     def end(self, worker: Worker, epoch: int) -> bool:
@@ -64,6 +66,7 @@ class WorkerBoard:
 
     def __getstate__(self) -> dict[str, Any]:
         self.forget_progress()  # a spawned worker is about to begin
+        check_can_be_sent(self._rows)
         return {"rows": self._rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -76,6 +79,7 @@ _boards: weakref.WeakSet[WorkerBoard] = weakref.WeakSet()
 
 def _forget_all() -> None:
     for board in list(_boards):
+        share(board._rows)
         board.forget_progress()
 
 

@@ -12,6 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tdstream.core.checks import check_int
 from tdstream.core.errors import ConfigError, StaleIteratorError
+from tdstream.distributed.shared_memory import explain_limits, explain_worker_error
 from tdstream.loading.device import Transfer
 from tdstream.loading.torchdata_workarounds import WorkerSeeds, silence_set_vital, stop_workers
 from tdstream.nodes.batch import Batch, hand_on
@@ -147,7 +148,7 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
 
     def _open_workers(self) -> Iterator[Any]:
         """Return the batches of a new pass of StatefulDataLoader's."""
-        with self._seeds.follow():
+        with explain_limits(), self._seeds.follow():
             return iter(super().__iter__())
 
     def _drop_workers(self) -> None:
@@ -204,6 +205,9 @@ class LoaderIterator(Iterator[Batch]):
     def _fail(self, error: BaseException) -> None:
         self._loader._newest_iterator += 1  # continuing would skip what failed
         self._loader._fail_pass()
+        limit = explain_worker_error(error) if self._loader.num_workers else ""
+        if limit:
+            raise RuntimeError(limit) from error
         if isinstance(error, (ConnectionError, EOFError)):  # what a killed worker leaves of its pipe
             raise RuntimeError(f"a worker of the loader died: {type(error).__name__} {error}.") from error
 

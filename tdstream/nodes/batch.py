@@ -7,15 +7,22 @@ are sent as bytes through the loader's pipe, and become tensors on arrival.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from tdstream.core.errors import ConfigError
+from tdstream.distributed.shared_memory import is_shared, share
+from tdstream.distributed.topology import current_worker
+
+logger = logging.getLogger(__name__)
 
 _Flat = tuple[bytes, str, tuple[int, ...]]  # an array's content, type and shape
 
@@ -25,7 +32,15 @@ class Batch(dict[str, Any]):
 
     A loader whose own batch_size is 1 (the default) would stack batches again, to [1, B, T]. Batch is
     registered with torch's default collation, so that such a loader returns it unchanged.
+
+    A worker sends the tensors in shared memory or, while that is full, as bytes: torch would lose the batch
+    in a thread, and the loader would wait for it for ever.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not current_worker().is_process:
+            return type(self), (dict(self),)
+        return _received, ({name: _send(value) for name, value in self.items()},)
 
 
 class PackedBatch(Batch):
@@ -67,6 +82,37 @@ def _packed_again(unpack: Callable[..., dict[str, Any]], *parts: _Flat) -> Packe
 def _array(flat: _Flat) -> NDArray[Any]:
     content, dtype, shape = flat
     return np.frombuffer(content, dtype).reshape(shape)
+
+
+class _Sent(NamedTuple):
+    """A tensor as bytes."""
+
+    flat: _Flat
+
+
+def _send(value: Any) -> Any:
+    """Return a tensor in shared memory or, if that is full, as bytes; anything else as it is."""
+    if not isinstance(value, Tensor) or value.device.type != "cpu" or is_shared(share(value)):
+        return value
+    _warn_of_full_memory()
+    array = value.detach().numpy()
+    return _Sent((array.tobytes(), array.dtype.str, array.shape))
+
+
+@lru_cache(maxsize=1)
+def _warn_of_full_memory() -> None:
+    logger.warning(
+        "Shared memory (/dev/shm) is full: workers send batches as bytes, which is slower. Give the "
+        "container more (docker run --shm-size=1g), or use tdstream.loader, whose batches need none."
+    )
+
+
+def _received(values: dict[str, Any]) -> Batch:
+    arrived = {
+        name: torch.from_numpy(_array(value.flat).copy()) if isinstance(value, _Sent) else value
+        for name, value in values.items()
+    }
+    return Batch(arrived)
 
 
 def _touching(name: str) -> Callable[..., Any]:
