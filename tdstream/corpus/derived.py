@@ -10,7 +10,6 @@ int64 [2 + num_blocks + 1]: documents and tokens that are in no window, then the
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -30,6 +29,7 @@ from tdstream.core.errors import OutputError
 from tdstream.core.user_cache import user_cache
 from tdstream.corpus.document_ends import DocumentEnds
 from tdstream.corpus.mapped_array import MappedArray, open_array
+from tdstream.distributed.file_lock import wait_for_lock
 from tdstream.schedule.windows import DocumentCut
 
 logger = logging.getLogger(__name__)
@@ -93,19 +93,15 @@ def find_writable_place(directory: Path) -> Path:
 def taking_turns(place: Path, name: str) -> Iterator[bool]:
     """Let one process at a time make a file; if it dies, the next one follows.
 
-    Yields whether this process is alone: on file systems without locks, it may not be.
+    Yields whether this process is alone: on file systems without locks, one on another machine may be at it.
     """
-    with _explain_full_disk(place), (place / f"{name}.lock").open("a") as file:
-        alone = True
+    with _explain_full_disk(place):
+        lock = wait_for_lock(place / f"{name}.lock", f"making {name} in {place}")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("Waiting for another process that is making %s in %s.", name, place)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            logger.debug("%s has no locks: %s", place, error)
-            alone = False
-        yield alone
+            yield lock is not None
+        finally:
+            if lock is not None:
+                lock.close()
 
 
 @contextmanager

@@ -10,7 +10,6 @@ and on file systems without locks falls back to a marker file that outlives a ki
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -26,10 +25,10 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_UNSUPPORTED = {
-    errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EACCES, errno.EPERM,
-}  # fmt: skip
 _LARGEST_RECORD = 4096
+_POLL_S = 0.1
+_FIRST_WORD_S = 5.0
+_WORD_EVERY_S = 60.0
 _KINDS = r"owner|(?:shared|new|stale)-[0-9a-f]{16}"
 
 
@@ -68,10 +67,14 @@ class Owner:
         except (OSError, ValueError, TypeError):
             return None
 
+    def is_near(self, other: Owner) -> bool:
+        """Return whether this process and another see each other."""
+        return (self.host, self.machine) == (other.host, other.machine)
+
     @property
     def has_ended(self) -> bool:
         """Whether the process has certainly ended."""
-        if (self.host, self.machine) != (socket.gethostname(), _machine()):
+        if not self.is_near(Owner.here()):
             return False  # nobody here can tell
         try:
             os.kill(self.pid, 0)
@@ -122,6 +125,22 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
         found.close()  # the file was removed before it was locked: lock its successor
 
 
+def wait_for_lock(path: Path, task: str) -> Lock | None:
+    """Lock a file once no other process holds it; after some seconds, say who is busy with the task.
+
+    Returns None where nobody can tell whether the holder still lives: without locks, on another machine.
+    """
+    next_word = time.monotonic() + _FIRST_WORD_S
+    while (lock := try_lock(path)) is None:
+        if _find_elsewhere(path) is not None:
+            return None
+        if time.monotonic() >= next_word:
+            logger.warning("Waiting for another process that is %s (%s).", task, describe_holder(path))
+            next_word = time.monotonic() + _WORD_EVERY_S
+        time.sleep(_POLL_S)
+    return lock
+
+
 def is_locked(path: Path) -> bool:
     """Return whether any process holds the exclusive lock of a file."""
     try:
@@ -132,9 +151,7 @@ def is_locked(path: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
+    except OSError:
         marker = _exclusive_marker(path)
         owner = Owner.read(marker)
         return marker.exists() if owner is None else not owner.has_ended
@@ -145,13 +162,23 @@ def is_locked(path: Path) -> bool:
 
 def describe_holder(path: Path) -> str:
     """Describe who holds the lock of a file, and what to do if that is over and nobody can tell."""
-    markers = [marker for marker in (_exclusive_marker(path), *_shared_markers(path)) if marker.exists()]
-    for marker in markers:
+    elsewhere = _find_elsewhere(path)
+    if elsewhere is not None:
+        owner = Owner.read(elsewhere) or "another process"
+        return f"{owner}; its file system has no locks: if that process has ended, remove {elsewhere}"
+    named = [Owner.read(file) for file in (_exclusive_marker(path), *_shared_markers(path), path)]
+    return str(next(filter(None, named), "another process"))
+
+
+def _find_elsewhere(path: Path) -> Path | None:
+    """Return a file beside a lock of whose owner nobody here can tell whether it lives."""
+    here = Owner.here()
+    for marker in (_exclusive_marker(path), *_shared_markers(path)):
         owner = Owner.read(marker)
-        elsewhere = owner is None or (owner.host, owner.machine) != (socket.gethostname(), _machine())
-        hint = f"; its file system has no locks: if that process has ended, remove {marker}"
-        return f"{owner or 'another process'}{hint if elsewhere else ''}"
-    return str(Owner.read(path) or "another process")
+        unknown = marker.exists() if owner is None else not owner.is_near(here)
+        if unknown:
+            return marker
+    return None
 
 
 def marker_names(name: str) -> str:
@@ -171,9 +198,7 @@ def _lock(descriptor: int, path: Path, *, shared: bool) -> Lock | None:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
+    except OSError as error:  # file systems differ in how they say that they have none
         _say_once(path.parent, error.strerror or str(error))
         marker = _beside(path, "shared", owner) if shared else _exclusive_marker(path)
         return Lock(descriptor, marker, owner) if _place(marker, owner, path, shared=shared) else None

@@ -31,9 +31,8 @@ def full(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "share_memory_", share_memory_)
 
 
-@pytest.mark.parametrize("live", [False, True])
-@pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_workers_are_refused(full, make_corpus, tokenizer_dir, live, how):
+@pytest.mark.parametrize(("how", "live"), [("fork", False), ("fork", True), ("spawn", True)])
+def test_workers_are_refused(full, make_corpus, tokenizer_dir, how, live):
     """They could not agree on the epoch. One process needs none."""
     texts = ["some words of text"] * 50
     options = {"tokenizer": str(tokenizer_dir), "kind": "stream"} if live else {}
@@ -134,7 +133,8 @@ with tempfile.TemporaryDirectory(dir="/tmp") as place:
 def can_mount():
     """Return whether this process may mount a file system of its own."""
     command = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]
-    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
+    has_unshare = shutil.which("unshare") is not None
+    return has_unshare and subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not can_mount(), reason="mounting a small /dev/shm takes root")
