@@ -7,15 +7,18 @@ import multiprocessing
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
+from tdstream.core.errors import ConfigError
 from tdstream.core.state import Identified, check_identities
 from tdstream.distributed.shared_epoch import Pass, SharedEpoch
-from tdstream.distributed.topology import Worker, current_worker
+from tdstream.distributed.topology import Topology, Worker, check_dealt_once, current_worker
 
 # A worker that waits to write into a full pipe, or that a fork server started, outlives a trainer killed with
 # SIGKILL for ever. A thread that looks twice a second ends it. Two signs are needed: under fork and spawn the
@@ -51,6 +54,8 @@ class EpochDataset(IterableDataset[dict[str, Tensor]]):
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self._clock = SharedEpoch()
+        self._owner: weakref.ref[Any] | None = None
+        self._is_opening = self._is_foreign = False
 
     def __bool__(self) -> bool:
         """Always true, so that `if pipeline:` does not call `__len__`."""
@@ -99,14 +104,49 @@ class EpochDataset(IterableDataset[dict[str, Tensor]]):
         """Refuse a process group that was made since, if it knows this process by another rank."""
         raise NotImplementedError
 
+    def give_to(self, loader: Any) -> None:
+        """Note that a loader counts what this dataset serves; while it lives, it alone opens passes."""
+        self._owner, self._is_foreign = weakref.ref(loader), False
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether a loader counts what this dataset serves."""
+        return self._owner is not None and self._owner() is not None
+
+    @contextmanager
+    def opened_by_owner(self) -> Iterator[None]:
+        """Let the owner open a pass, and start the workers that will."""
+        self._is_opening = True
+        try:
+            yield
+        finally:
+            self._is_opening = False
+
     def __getstate__(self) -> dict[str, Any]:
         self.check_ranks()  # a spawned worker has no process group
-        return self.__dict__
+        if not self.is_owned:
+            check_dealt_once(self._topology())
+        foreign = self.is_owned and not self._is_opening
+        return {**self.__dict__, "_owner": None, "_is_foreign": foreign}
+
+    def _topology(self) -> Topology:
+        """Return the data-parallel coordinate."""
+        raise NotImplementedError
 
     def _enter_process(self) -> Worker:
         """Return which worker this process is; a worker process ends with its parent from now on."""
         self.check_ranks()
         worker = current_worker()
+        if (self.is_owned and not self._is_opening) or (worker.is_process and self._is_foreign):
+            raise ConfigError(
+                "this dataset belongs to a tdstream.loader, which counts the batches it serves; another loop "
+                "over it would begin an epoch again, and nothing would notice. Iterate the loader. To resume "
+                "a run, use loader.load_state_dict(state); to leave batches out, loader.skip(n). In "
+                "transformers' Trainer, use tdstream.integrations.transformers; with accelerate, leave out "
+                "skip_first_batches."
+            )
+        if not self.is_owned:
+            check_dealt_once(self._topology())
         if worker.is_process:
             watch_parent()
         return worker

@@ -111,6 +111,20 @@ def check_group_agrees(topology: Topology) -> None:
         )
 
 
+def check_dealt_once(topology: Topology) -> None:
+    """Refuse a coordinate that was found, not given, where accelerate deals out a dataset's items again."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    processes = getattr(state, "_shared_state", {}).get("num_processes", 1)
+    if topology.found and topology.dp_world_size > 1 and processes > 1:
+        raise ConfigError(
+            f"accelerate runs {processes} processes and deals out once more what a dataset yields: each rank "
+            f"would see a part of its part. Use tdstream.loader(source, batch_size=...), which accelerate "
+            f"takes as it is. Or, for a loader that accelerate prepares, pass dp_rank=0 and dp_world_size=1; "
+            f"for one that it does not, pass dp_rank={topology.dp_rank} and "
+            f"dp_world_size={topology.dp_world_size}."
+        )
+
+
 def group_topology() -> Topology | None:
     """Return torch.distributed's coordinate; None where this process has no process group."""
     distributed = sys.modules.get("torch.distributed")  # Unless something has imported it, there is no group.

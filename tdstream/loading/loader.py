@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
@@ -35,6 +36,8 @@ from tdstream.schedule.mixture_schedule import Ints, Schedule
 from tdstream.schedule.run_cursor import RunCursor, RunSpan
 from tdstream.streams.stream_pipeline import StreamPipeline
 from tdstream.streams.total_hint import TotalHint
+
+logger = logging.getLogger(__name__)
 
 
 def count_mixture(cursor: RunCursor, pipeline: Pipeline) -> dict[str, dict[str, int]]:
@@ -262,6 +265,13 @@ class Loader(LoaderBase):
 
     def _choose(self, epoch: int) -> None:
         self._generation = self._pipeline.generation  # this is the newer word
+        held, position = self._cursor.place
+        if self._cursor.resumes and position and epoch < held:
+            logger.warning(
+                "set_epoch(%d) leaves the place that was loaded, epoch %d, position %s: its rest is not "
+                "served, and "
+                "epoch %d is served from its beginning.", epoch, held, f"{position:,}", epoch,
+            )  # fmt: skip
         self._cursor.choose(epoch)
 
     def _note_dataset_epoch(self, again: bool = False) -> None:
@@ -290,7 +300,8 @@ class Loader(LoaderBase):
     def _read(self) -> Iterator[Any]:
         """Return the batches of the pass that was just chosen, from new workers unless they persist."""
         if self.num_workers == 0 and not self.pin_memory:
-            return iter(self._pipeline)  # StatefulDataLoader would add only its cost
+            with self._pipeline.opened_by_owner():
+                return iter(self._pipeline)  # StatefulDataLoader would add only its cost
         if not self.persistent_workers:
             self._drop_workers()
         return self._open_workers()

@@ -53,6 +53,7 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         self._generation = 0  # of the pipeline's epoch, when the last pass was opened
         self._newest_iterator = 0
         self._batches: Iterator[Any] = iter(())
+        pipeline.give_to(self)
         _hook_sampler(self)
 
     def __deepcopy__(self: _Base, memo: dict[int, Any]) -> _Base:
@@ -148,7 +149,7 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
 
     def _open_workers(self) -> Iterator[Any]:
         """Return the batches of a new pass of StatefulDataLoader's."""
-        with explain_limits(), self._seeds.follow():
+        with explain_limits(), self._seeds.follow(), self._pipeline.opened_by_owner():
             return iter(super().__iter__())
 
     def _drop_workers(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from tdstream.core.errors import StateError
 from tdstream.core.state import Identified, unwrap_state, wrap_state
 from tdstream.distributed.epoch_dataset import EpochDataset, EpochPass
-from tdstream.distributed.topology import Worker, check_group_agrees
+from tdstream.distributed.topology import Topology, Worker, check_group_agrees
 from tdstream.nodes.base import Node, ReaderNode
 from tdstream.nodes.collate import Collate
 from tdstream.nodes.mixture_node import MixtureNode
@@ -51,12 +51,20 @@ class Pipeline(EpochDataset):
         return PipelineIterator(self, self._enter_process())
 
     def __len__(self) -> int:
-        """Items that this rank yields per epoch: batches, or samples."""
+        """Items that this rank yields per epoch: batches, or samples.
+
+        As `loader.dataset`, the samples of an epoch over all ranks, as trainers expect of a dataset.
+        """
+        if self.is_owned:
+            return self.splitter.upstream.num_samples(self.epoch)
         return self.splitter.items_in(self.epoch)
 
     def check_ranks(self) -> None:
         """Refuse a process group that was made since, if it knows this process by another rank."""
         check_group_agrees(self.splitter.topology)
+
+    def _topology(self) -> Topology:
+        return self.splitter.topology
 
     def identified_nodes(self) -> Sequence[Identified]:
         """Return the nodes that decide content and order."""

@@ -141,6 +141,9 @@ class StreamPipeline(EpochDataset):
         """Refuse a process group that was made since, if it knows this process by another rank."""
         check_group_agrees(self.topology)
 
+    def _topology(self) -> Topology:
+        return self.topology
+
     def identified_nodes(self) -> Sequence[Identified]:
         """Return the nodes that decide content and order."""
         return (*self.nodes, self.collate)

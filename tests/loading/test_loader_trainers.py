@@ -204,9 +204,9 @@ def test_hugging_face_goes_on_at_every_step(setup: Geometry, accumulate: int, co
 
 
 def test_hugging_face_finds_what_it_needs(counting: Path) -> None:
-    """The Trainer asks for __len__, set_epoch, dataset and a batch_size attribute."""
+    """The Trainer asks for __len__, set_epoch, the samples of its dataset and a batch_size attribute."""
     loader = make_loader(counting, SETUPS[0])
-    assert (len(loader), len(loader.dataset)) == (LENGTH, LENGTH)
+    assert (len(loader), len(loader.dataset)) == (LENGTH, loader.dataset.total_samples)
     assert callable(loader.set_epoch)
     assert loader.batch_size is None
 

@@ -138,7 +138,7 @@ def test_elsewhere_a_live_state_is_called_by_its_name(tokenizer_dir):
     """A loader of another kind, and position_of, say that it is of a live stream."""
     run = loader(tokenizer_dir)
     batches(iter(run), 3)
-    bare = StatefulDataLoader(run.dataset)
+    bare = StatefulDataLoader(loader(tokenizer_dir).dataset)
     batches(iter(bare), 3)
     memory = tdstream.loader(list(TEXTS), tokenizer=tokenizer_dir, seq_len=SEQ_LEN, batch_size=BATCH_SIZE)
     for refuses, state in (
