@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
         TdstreamError,
         TokenizerError,
     )
+    from tdstream.exchange.export import ExportResult, export
     from tdstream.loading.loader import Loader, loader
     from tdstream.loading.portable_state import position_of
     from tdstream.loading.stream_loader import StreamLoader
@@ -40,6 +41,7 @@ __all__ = [
     "CorpusNotFoundError",
     "DataMeter",
     "DistributedDataset",
+    "ExportResult",
     "GeometryError",
     "Loader",
     "Mixture",
@@ -56,6 +58,7 @@ __all__ = [
     "View",
     "build",
     "count",
+    "export",
     "loader",
     "position_of",
     "prepare",
@@ -71,6 +74,7 @@ _HOMES = {
     "CorpusNotFoundError": "tdstream.core.errors",
     "DataMeter": "tdstream.monitor.meter",
     "DistributedDataset": "tdstream.compat",
+    "ExportResult": "tdstream.exchange.export",
     "GeometryError": "tdstream.core.errors",
     "Loader": "tdstream.loading.loader",
     "Mixture": "tdstream.pipelines.mixture",
@@ -87,6 +91,7 @@ _HOMES = {
     "View": "tdstream.pipelines.views",
     "build": "tdstream.pipelines.build",
     "count": "tdstream.preparation.count",
+    "export": "tdstream.exchange.export",
     "loader": "tdstream.loading.loader",
     "position_of": "tdstream.loading.portable_state",
     "prepare": "tdstream.preparation.api",

@@ -19,7 +19,7 @@ FLOORS = (  # each room imports only from rooms above it
     ("schedule",),
     ("corpus",),
     ("writing", "text", "formats"),
-    ("verification", "preparation", "nodes"),
+    ("verification", "preparation", "exchange", "nodes"),
     ("streams",),
     ("pipelines",),
     ("loading",),

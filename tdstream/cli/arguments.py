@@ -47,10 +47,20 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--tokenizer", help="tokenizer to decode with (default: the one in meta.json)")
+    add_format_arguments(parser)
+
+
+def add_format_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add flags for what files do not tell themselves."""
     parser.add_argument("--dtype", choices=list(STORED_AS), help="token type of bare .bin files")
     parser.add_argument("--eos", type=whole_number, metavar="ID", help="end-of-text id of bare .bin files")
     parser.add_argument("--eos_first", action="store_true", help="it stands first in each document, not last")
     parser.add_argument("--format", choices=NAMES, help="format of the files, if they could be of several")
+
+
+def read_told(arguments: argparse.Namespace) -> FormatOptions:
+    """Return what the flags of `add_format_arguments` say."""
+    return FormatOptions.of(arguments.format, arguments.dtype, arguments.eos, arguments.eos_first or None)
 
 
 def describe_files(arguments: argparse.Namespace) -> Description | None:
@@ -58,7 +68,7 @@ def describe_files(arguments: argparse.Namespace) -> Description | None:
     path = arguments.directory
     if (path / META_FILE).exists() or (path / STAGING_DIR).exists():
         return None
-    told = FormatOptions.of(arguments.format, arguments.dtype, arguments.eos, arguments.eos_first or None)
+    told = read_told(arguments)
     is_bare = path.is_dir() and recognize(path.absolute(), told)[0] == RAW
     return None if is_bare and not told.eos_first else describe(path, told)
 

@@ -1,0 +1,1 @@
+"""Corpora into the files of other tools, and back."""
