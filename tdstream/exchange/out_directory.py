@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any
 
 from tdstream.core.errors import OutputError
 from tdstream.corpus.meta import fsync_directory
+from tdstream.distributed.file_lock import Lock, marker_names, remove_lock_files
 from tdstream.writing.locks import LOCK_FILE, take_lock
 
 _PLAN, _FILES = "plan.json", "files"
-_OURS = {LOCK_FILE, _PLAN, f"{_PLAN}.tmp", _FILES}
+_OURS = re.compile(rf"{LOCK_FILE}|{marker_names(LOCK_FILE)}|{_FILES}|plan\.json(\.tmp)?")
 
 
 def check_free(output: Path) -> None:
@@ -52,7 +54,7 @@ class OutDirectory:
         """Where the files are made."""
         output.parent.mkdir(parents=True, exist_ok=True)
         self._check_ours()
-        self._lock: int | None = take_lock(self.place, output)
+        self._lock: Lock | None = take_lock(self.place, output)
         try:
             check_free(output)  # another export may just have ended
             self._keep(plan)
@@ -64,7 +66,7 @@ class OutDirectory:
         if os.path.lexists(self.place) and (self.place.is_symlink() or not self.place.is_dir()):
             raise OutputError(f"{self.place} is no directory that an export made. Move it away.")
         foreign = sorted(path.name for path in self.place.iterdir()) if self.place.is_dir() else []
-        foreign = [name for name in foreign if name not in _OURS]
+        foreign = [name for name in foreign if not _OURS.fullmatch(name)]
         if foreign:
             raise OutputError(f"{self.place} holds files that no export made: {foreign[0]}. Move them away.")
 
@@ -107,12 +109,12 @@ class OutDirectory:
                 shutil.rmtree(self.files)
             (self.place / _PLAN).unlink(missing_ok=True)
             (self.place / f"{_PLAN}.tmp").unlink(missing_ok=True)
-            (self.place / LOCK_FILE).unlink(missing_ok=True)
+            remove_lock_files(self.place / LOCK_FILE)
             self.place.rmdir()
         self.release()
 
     def release(self) -> None:
         """Release the lock, and leave the complete files to the next run."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
