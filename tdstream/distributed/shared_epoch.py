@@ -35,10 +35,10 @@ _SET = 1  # the epoch that set_epoch() chose
 _GENERATION = 2  # how often set_epoch() was called
 _SERVED = 3  # the newest generation whose pass has ended, or that a checkpoint has overruled
 _START = 4  # the position at which the chosen epoch begins
-_READ = slice(5, 8)  # the epoch, generation and start of the pass that worker 0 opened last
-_WORKERS = 8  # the seed that tells its set of workers from others
-_PASS = 9  # the number of that pass in the life of these workers; written last
-_CELLS = 10
+_KEPT = 32  # passes whose beginning worker 0 keeps for siblings; it may be some ahead of them
+_FIELDS = 5  # of each: the number of the pass, the seed of the workers, the epoch, the generation, the start
+_FIRST = 5  # the first of these cells
+_CELLS = _FIRST + _FIELDS * _KEPT
 _PATIENCE_S = 60.0  # for worker 0, which opens each pass when its siblings do
 
 
@@ -105,7 +105,7 @@ class SharedEpoch(SharedCells):
     @property
     def epoch(self) -> int:
         """The epoch that the next pass serves, or that the running one is in."""
-        return _read_epoch(self._cells.tolist())
+        return _read_epoch(self._cells[:_FIRST].tolist())
 
     @property
     def generation(self) -> int:
@@ -121,20 +121,22 @@ class SharedEpoch(SharedCells):
     def open_together(self, worker_id: int, seed: int) -> Pass:
         """Begin a pass in one of several workers, the same in all of them; `seed` is common to them alone."""
         self._passes += 1
-        number = self._passes
-        if worker_id and number > 1:
-            begun = time.monotonic()
-            while time.monotonic() - begun < _PATIENCE_S:
-                cells = self.read()
-                if (cells[_WORKERS], cells[_PASS]) == (seed, number):
-                    return Pass(*cells[_READ])
-                time.sleep(0.001)
-        opened = self.open(in_worker=True)
+        number, begun = self._passes, time.monotonic()
+        first = _FIRST + _FIELDS * (number % _KEPT)
+        kept = self._cells[first : first + _FIELDS]
+        while worker_id and number > 1 and time.monotonic() - begun < _PATIENCE_S:
+            found, workers, *opened = kept.tolist()
+            if workers == seed and found >= number:
+                if found == number:
+                    return Pass(*opened)
+                break  # these workers have long gone on
+            time.sleep(0.001)
+        mine = self.open(in_worker=True)
         if not worker_id:
-            read = [opened.epoch, opened.generation, opened.start, seed]
-            self._cells[_READ.start : _WORKERS + 1] = torch.tensor(read, dtype=torch.int64, device="cpu")
-            self._cells[_PASS] = number
-        return opened
+            known = [0, seed, mine.epoch, mine.generation, mine.start]
+            kept.copy_(torch.tensor(known, dtype=torch.int64, device="cpu"))
+            kept[0] = number  # last, since siblings look for it
+        return mine
 
     def open(self, *, in_worker: bool) -> Pass:
         """Begin a pass."""

@@ -156,3 +156,18 @@ def test_a_loader_opened_twice_over_a_short_epoch(make_corpus):
         rows = [row for batch in loader for row in batch["input_ids"][:, 0].tolist()]
         assert len(rows) == len(set(rows)) == 16
         del abandoned
+
+
+def test_a_sibling_may_lag_behind():
+    """A loader that is opened again and again does not wait until all workers have opened each pass."""
+    workers = make_siblings(SharedEpoch(), 2)
+    for number, worker in enumerate(workers):
+        worker.open_together(number, 5)
+    passes = []
+    for epoch in (4, 7, 9):
+        workers[0].set_epoch(epoch)
+        passes.append(workers[0].open_together(0, 5))
+    begun = time.monotonic()
+    assert [workers[1].open_together(1, 5) for _ in passes] == passes
+    assert [opened.epoch for opened in passes] == [4, 7, 9]
+    assert time.monotonic() - begun < 10
