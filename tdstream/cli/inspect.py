@@ -175,6 +175,8 @@ def _fields(found: Overview, loaded: LoadedTokenizer) -> list[tuple[str, str]]:
         ("tokenizer", _describe_tokenizer(meta, loaded)),
         ("eos", "unknown" if meta.eos_token_id is None else f"{meta.eos_token_id}"),
     ]
+    if meta.bos_token_id is not None:
+        fields.append(("bos", f"{meta.bos_token_id}, before each document"))
     if lengths is not None:
         fields.append(("lengths", _describe_lengths(lengths)))
     if found.kept:

@@ -14,12 +14,13 @@ Keys that every reader of the format knows: created_at_unix, tokenizer_name_or_p
 eos_token_id, tokens_per_chunk, chunks (a list of {file, tokens}), total_tokens.
 
 Keys that tdstream adds and other readers ignore: format_version, tokenizer_fingerprint, vocab_size, encoder,
-num_documents, chunk_checksums (shard -> "sha256:..." of its bytes). With a document index: doc_index
-({"version": 1, "suffix": ".ends", "dtype": "int64"}), chunk_documents (shard -> documents that end in it) and
-doc_index_checksums (shard -> "sha256:..." of its index). With held-out documents: holdout ({"version": 1,
-"part": "train" or "val", and the options}). With appended documents: appended (a list of {first_chunk,
-documents, source}). From a preparation: made_from (option or input that decides the documents -> a short hash
-of it, without appended documents), input_files (a record of each file that was read, for appended ones too).
+num_documents, chunk_checksums (shard -> "sha256:..." of its bytes). Where each document begins with a BOS
+token: bos_token_id. With a document index: doc_index ({"version": 1, "suffix": ".ends", "dtype": "int64"}),
+chunk_documents (shard -> documents that end in it) and doc_index_checksums (shard -> "sha256:..." of its
+index). With held-out documents: holdout ({"version": 1, "part": "train" or "val", and the options}). With
+appended documents: appended (a list of {first_chunk, documents, source}). From a preparation: made_from
+(option or input that decides the documents -> a short hash of it, without appended documents), input_files (a
+record of each file that was read, for appended ones too).
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class CorpusMeta:
     dtype: str
     chunks: tuple[Shard, ...]
     eos_token_id: int | None = None
+    bos_token_id: int | None = None
+    """The id with which each document begins; None if documents begin with their text."""
     tokenizer_name_or_path: str = ""
     is_fast: bool = False
     tokens_per_chunk: int = 0
@@ -113,8 +116,9 @@ class CorpusMeta:
         content = {name: getattr(self, name) for name in _KEYS}
         content["chunks"] = [chunk._asdict() for chunk in self.chunks]
         index = {name: getattr(self, name) for name in _INDEX_KEYS if self.doc_index}
+        bos = {} if self.bos_token_id is None else {"bos_token_id": self.bos_token_id}
         later = {name: getattr(self, name) for name in ("holdout", "appended", "made_from", "input_files")}
-        return {**content, **index, **{name: value for name, value in later.items() if value}}
+        return {**content, **bos, **index, **{name: value for name, value in later.items() if value}}
 
 
 _KEYS = (
@@ -166,7 +170,7 @@ def _check(path: Path, content: dict[str, Any], meta: CorpusMeta) -> None:
     promised = content.get("total_tokens")
     if promised is not None and promised != meta.total_tokens:
         raise CorpusError(
-            f"{path} promises total_tokens {promised:,}, its chunks add up to {meta.total_tokens:,}. "
+            f"{path} promises total_tokens {promised:,}, its shards add up to {meta.total_tokens:,}. "
             f"Prepare the corpus again."
         )
     if len({chunk.file for chunk in meta.chunks}) < len(meta.chunks):

@@ -43,6 +43,7 @@ def build(
     cache_dir: str | Path | None = None,
     num_proc: int = 1,
     encoder: str = "auto",
+    prepend_bos: bool = False,
     seq_len: int = 2048,
     batch_size: int | None = None,
     shuffle: bool | str = False,
@@ -84,6 +85,7 @@ def build(
         cache_dir: A directory for corpora: text is prepared into it once, by the first process to need it.
         num_proc: Processes that prepare it.
         encoder: What tokenizes: "auto", "hf", or the name of a fast encoder; the ids do not depend on it.
+        prepend_bos: For text: whether each document begins with the tokenizer's BOS token.
         seq_len: T, tokens of a sample's input.
         batch_size: B, samples per rank and step. The dataset then yields batches, which a loader with
             batch_size 1 or None hands on; None yields single samples for the loader to batch.
@@ -143,6 +145,7 @@ def build(
     """
     topology = resolve_topology(dp_rank, dp_world_size)
     source_id, strict = check_bool("source_id", source_id), check_bool("strict", strict)
+    prepend_bos = check_bool("prepend_bos", prepend_bos)
     spec = SampleSpec(
         seq_len=seq_len,
         stride=stride,
@@ -163,8 +166,8 @@ def build(
     )
     apply_option_rules(
         kind, quiet=topology.dp_rank > 0, tokenizer=tokenizer, text_field=text_field, encoder=encoder,
-        cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer, order=order,
-        block_samples=block_samples, dtype=dtype, format=format, eos_token_id=eos_token_id,
+        prepend_bos=prepend_bos, cache_dir=cache_dir, num_proc=num_proc, shuffle_buffer=shuffle_buffer,
+        order=order, block_samples=block_samples, dtype=dtype, format=format, eos_token_id=eos_token_id,
         eos_first=eos_first, shuffle=shuffle, cut=cut, documents=documents,
         samples=samples, tail=tail, source_id=source_id,
     )  # fmt: skip
@@ -178,8 +181,9 @@ def build(
     files = FormatOptions.of(format, dtype, eos_token_id, eos_first)
     arguments = _Build(
         source=given, tokenizer=tokenizer, text_field=text_field, encoder=encoder, num_proc=num_proc,
-        cache_dir=cache_dir, shuffle_buffer=shuffle_buffer, files=files, source_id=source_id, spec=spec,
-        collate=collate, batch_size=batch_size, tail=tail, strict=strict, topology=topology,
+        prepend_bos=prepend_bos, cache_dir=cache_dir, shuffle_buffer=shuffle_buffer, files=files,
+        source_id=source_id, spec=spec, collate=collate, batch_size=batch_size, tail=tail,
+        strict=strict, topology=topology,
     )  # fmt: skip
     return _BUILDERS[kind](arguments)
 
@@ -193,6 +197,7 @@ class _Build:
     text_field: str
     encoder: str
     num_proc: int
+    prepend_bos: bool
     cache_dir: Any
     shuffle_buffer: int | None
     files: FormatOptions
@@ -214,6 +219,7 @@ class _Build:
             text_field=self.text_field,
             encoder=self.encoder,
             num_proc=self.num_proc,
+            prepend_bos=self.prepend_bos,
             strip=strip,
         )
 

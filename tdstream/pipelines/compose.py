@@ -184,7 +184,7 @@ def _forget_samples(text: TextOptions, cut: StreamCut | StreamDocumentCut) -> No
         forget_count(text, cut.document_cut)
 
 
-_OPTIONS = ("text_field", "encoder", "num_proc")  # of a preparation that `build` takes as well
+_OPTIONS = ("text_field", "encoder", "num_proc", "prepend_bos")  # of a preparation that `build` takes as well
 
 
 def add_pad_id(spec: SampleSpec, text: TextOptions) -> SampleSpec:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tdstream.core.checks import check_int, is_address
+from tdstream.core.checks import check_bool, check_int, is_address
 from tdstream.core.errors import ConfigError
 from tdstream.corpus.meta import DTYPES
 from tdstream.formats.description import check_stored_dtype
@@ -204,6 +204,13 @@ def _check_cache_dir(value: Any) -> None:
 OPTION_RULES = {
     "tokenizer": OptionRule(kinds=TEXT_KINDS, defaults=(None,)),
     "text_field": OptionRule(kinds=TEXT_KINDS, defaults=("text",), check=_of_text("text_field")),
+    "prepend_bos": OptionRule(
+        kinds=TEXT_KINDS,
+        defaults=(False,),
+        refusal="prepend_bos begins each document with a BOS token when text is tokenized, and this source "
+        "holds tokens already. Prepare its text again with prepend_bos=True, or leave prepend_bos out.",
+        check=lambda value: check_bool("prepend_bos", value),
+    ),
     "encoder": OptionRule(kinds=TEXT_KINDS, defaults=("auto",), check=_of_text("encoder")),
     "cache_dir": OptionRule(kinds=frozenset({"cache"}), defaults=(None,), check=_check_cache_dir),
     "num_proc": OptionRule(kinds=frozenset({"cache"}), defaults=(1,), check=_at_least("num_proc", 1)),

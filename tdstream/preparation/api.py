@@ -47,9 +47,9 @@ def prepare(
             ``text_version`` does the same.
         progress: Whether to show a progress bar on stderr.
         **options: The flags of ``tdstream prepare``, with the same names and defaults: data_name, split,
-            data_files, text_field, strip, lines, tokens_per_chunk, batch_size, max_samples, overwrite,
-            append, skip_bad, resume, num_proc, encoder, task, num_tasks, val_fraction, val_documents; and
-            doc_index=False for ``--no_doc_index``.
+            data_files, text_field, strip, prepend_bos, lines, tokens_per_chunk, batch_size, max_samples,
+            overwrite, append, skip_bad, resume, num_proc, encoder, task, num_tasks, val_fraction,
+            val_documents; and doc_index=False for ``--no_doc_index``.
 
     Returns:
         The result over all runs: ``output_path`` for `tdstream.build`, ``counts`` (documents, tokens, ...),

@@ -22,7 +22,7 @@ class TextCount:
     documents: int
     """Documents, empty ones included."""
     tokens: int
-    """Their tokens, with an end-of-text token after each document."""
+    """Their tokens, with the BOS token, if any, and the end-of-text token of each document."""
     text_bytes: int
     """Bytes of their texts in UTF-8."""
     samples: int | None = None
@@ -46,6 +46,7 @@ def count(
     data_name: str | None = None,
     data_files: Sequence[str] = (),
     lines: bool = False,
+    prepend_bos: bool = False,
     max_samples: int | None = None,
     skip_bad: bool = False,
     encoder: str = "auto",
@@ -67,11 +68,12 @@ def count(
         cut: "stream" or "document". "document" strips the texts, as `build` does.
         min_tail_len: For cut="document".
         dp_world_size: Ranks that receive different rows.
-        text_field: As in `tdstream.prepare`, like the next seven.
+        text_field: As in `tdstream.prepare`, like the next eight.
         split: Split of the dataset.
         data_name: Configuration of the dataset.
         data_files: Files of the dataset to read.
         lines: One document per line of a text file.
+        prepend_bos: Whether each document begins with the tokenizer's BOS token.
         max_samples: Maximum number of records to read.
         skip_bad: Whether to skip records without text.
         encoder: Implementation of the tokenizer; does not change the count.
@@ -90,7 +92,8 @@ def count(
     windows = _make_document_cut(seq_len, stride, cut, min_tail_len)
     options = TextOptions.of(
         source, tokenizer, name=name, text_field=text_field, split=split, data_name=data_name, lines=lines,
-        skip_bad=skip_bad, encoder=encoder, strip=windows is not None, max_samples=max_samples,
+        prepend_bos=prepend_bos, skip_bad=skip_bad, encoder=encoder, strip=windows is not None,
+        max_samples=max_samples,
         data_files=(data_files,) if isinstance(data_files, str) else tuple(map(str, data_files)),
     )  # fmt: skip
     # Imported after the checks: datasets and transformers take seconds to load.

@@ -16,7 +16,7 @@ from tdstream.preparation.identity import make_identity, plan_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import Counts, Observer
 from tdstream.preparation.staleness import describe_doubt
-from tdstream.preparation.tokenizing import Overlapped
+from tdstream.preparation.tokenizing import Marks, Overlapped
 from tdstream.schedule.windows import DocumentCut, count_samples
 from tdstream.text.batches import TextBatches
 from tdstream.text.encoders.select import choose_encoder
@@ -111,7 +111,8 @@ def _count(
     counts, windows = Counts(), 0
     observer.begin(source.total, counts, source.total_bytes)
     encoder = choose_encoder(tokenizer, options.encoder)
-    with closing(Overlapped(source.batches(), encoder, int(tokenizer.eos_token_id))) as blocks:
+    marks = Marks(int(tokenizer.eos_token_id), int(tokenizer.bos_token_id) if options.prepend_bos else None)
+    with closing(Overlapped(source.batches(), encoder, marks)) as blocks:
         for block in blocks:
             documents = len(block.documents.ends)
             counts += block.documents.counted(0, documents, skipped=block.num_records - documents)

@@ -1,4 +1,4 @@
-"""Preparation of a corpus: read texts, encode them, add end-of-text tokens, write shards."""
+"""Preparation of a corpus: read texts, encode them, mark documents, write shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tdstream.preparation.ledger import Ledger, TokenBlock
 from tdstream.preparation.options import OutputOptions, PrepareOptions
 from tdstream.preparation.preview import log_preview, log_preview_if_shown
 from tdstream.preparation.result import Counts, Observer, PrepareResult
-from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Overlapped
+from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Marks, Overlapped
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import Encoder, HfEncoder
 from tdstream.text.encoders.select import Chosen, choose_encoder, choose_in_background
@@ -214,15 +214,15 @@ class Preparation:
     def _blocks(
         self, batches: Iterator[TextBatch], encoder: Encoder, plan: CorpusMeta
     ) -> Overlapped | EncoderPool:
-        text, eos_token_id = self._options.text, plan.eos_token_id or 0
+        text, marks = self._options.text, Marks(plan.eos_token_id or 0, plan.bos_token_id)
         if text.num_proc == 1:
-            return Overlapped(batches, encoder, eos_token_id)
+            return Overlapped(batches, encoder, marks)
         setup = EncoderSetup(
             tokenizer=text.tokenizer,
             pickled=b"" if text.given_tokenizer is None else pack_tokenizer(text.given_tokenizer),
             tokenizer_fingerprint=plan.tokenizer_fingerprint,
             encoder=encoder.name,  # proved already, so workers need not prove it again
-            eos_token_id=eos_token_id,
+            marks=marks,
         )
         return EncoderPool(batches, setup, text.num_proc)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tdstream.core.errors import ConfigError
 from tdstream.preparation.ledger import TokenBlock
 from tdstream.preparation.options import HoldoutOptions
-from tdstream.preparation.result import Counts, DocumentCounts
+from tdstream.preparation.result import Counts
 from tdstream.schedule.order import splitmix64
 from tdstream.text.batches import TextBatches
 from tdstream.writing.writer import CorpusWriter
@@ -58,8 +58,11 @@ def _select(block: TokenBlock, chosen: NDArray[np.bool_]) -> TokenBlock:
     return replace(
         block,
         ids=block.ids[np.repeat(chosen, lengths)],
-        documents=DocumentCounts(
-            np.cumsum(lengths[chosen]), documents.sizes[chosen], documents.holding[chosen]
+        documents=replace(
+            documents,
+            ends=np.cumsum(lengths[chosen]),
+            sizes=documents.sizes[chosen],
+            holding=documents.holding[chosen],
         ),
         rows=block.rows[chosen],
     )

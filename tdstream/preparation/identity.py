@@ -31,12 +31,19 @@ _DOCUMENTS = (
 )  # fmt: skip
 """The parts that decide which documents there are; those that decide their tokens have keys in meta.json."""
 _LIKE_BASE = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk")
-_LIKE_PLAN = ("tokenizer_fingerprint", "dtype", "eos_token_id", "tokens_per_chunk", "holdout")
+_LIKE_PLAN = (*_LIKE_BASE, "bos_token_id", "holdout")
 
 
 def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
     """Return the meta.json of a corpus as known before it is written."""
     named = options.text.given_tokenizer is None
+    known = describe_tokenizer(tokenizer, options.text.tokenizer, prepend_bos=options.text.prepend_bos)
+    if known["bos_token_id"] == known["eos_token_id"] and not options.output.doc_index:
+        raise ConfigError(
+            f"Tokenizer {options.text.tokenizer!r} has one token, {tokenizer.eos_token!r}, for the beginning "
+            f"and the end of a document, so only an index of document ends can tell them apart. Leave "
+            f"prepend_bos out, or prepare a corpus with an index."
+        )
     return CorpusMeta(
         chunks=(),
         tokenizer_name_or_path=options.text.tokenizer if named else str(tokenizer.name_or_path),
@@ -44,7 +51,7 @@ def plan_corpus(options: PrepareOptions, tokenizer: Any) -> CorpusMeta:
         tokens_per_chunk=options.output.tokens_per_chunk,
         doc_index=dict(DOC_INDEX) if options.output.doc_index else {},
         holdout=_describe_holdout(options.holdout),
-        **describe_tokenizer(tokenizer, options.text.tokenizer),
+        **known,
     )
 
 
@@ -78,6 +85,7 @@ def make_identity(options: PrepareOptions, plan: CorpusMeta, facts: Facts) -> di
         # absent in older journals
         **({PROVENANCE_KEY: facts.provenance.identity} if facts.provenance.identity else {}),
         **({"strip": True} if text.strip else {}),
+        **({} if plan.bos_token_id is None else {"bos_token_id": plan.bos_token_id}),
         **({"doc_index": True} if options.output.doc_index else {}),
         **options.holdout.asked,
     }
@@ -128,7 +136,7 @@ def check_like_base(output: Path, base: CorpusMeta, plan: CorpusMeta) -> None:
             output,
             ", ".join(unknown),
         )
-    compared = [name for name in known if name not in unknown]
+    compared = [*(name for name in known if name not in unknown), "bos_token_id"]  # None means without
     before, now = ({name: getattr(meta, name) for name in compared} for meta in (base, plan))
     differences = list_changes(before, now)
     if differences:

@@ -76,7 +76,7 @@ class Ledger:
             raise CorpusError(f"The journal lacks or misstates {error}.", _START_AGAIN) from None
         if num_tokens != ledger.counts.tokens + ledger._partial:
             raise CorpusError(
-                f"The journal lists {num_tokens:,} tokens in its chunks, but its documents add up to "
+                f"The journal lists {num_tokens:,} tokens in its shards, but its documents add up to "
                 f"{ledger.counts.tokens + ledger._partial:,}.",
                 _START_AGAIN,
             )

@@ -60,7 +60,7 @@ class Estimate:
 
     documents: float
     tokens: float
-    """With an end-of-text token after each document."""
+    """With the BOS token, if any, and the end-of-text token of each document."""
     num_bytes: float
     """Room that the shards, and the index of document ends, take."""
 
@@ -112,7 +112,8 @@ def make_estimate(sample: Sample, source: TextBatches, plan: CorpusMeta) -> Esti
         return None
     documents = sample.documents * factor
     per_byte = sample.tokens / sample.encoded_bytes if sample.encoded_bytes else 0.0
-    tokens = sample.text_bytes * factor * per_byte + documents
+    marks = 1 if plan.bos_token_id is None else 2
+    tokens = sample.text_bytes * factor * per_byte + marks * documents
     index = documents * ENDS_DTYPE.itemsize if plan.doc_index else 0
     return Estimate(
         documents=documents, tokens=tokens, num_bytes=tokens * DTYPES[plan.dtype].itemsize + index
@@ -138,9 +139,10 @@ def describe_input(options: PrepareOptions, source: TextBatches, sample: Sample)
 def describe_tokens(plan: CorpusMeta, tokenizer: Any) -> str:
     """Return a sentence about the tokenizer."""
     name = plan.tokenizer_name_or_path or type(tokenizer).__name__
+    bos = "" if plan.bos_token_id is None else f"{tokenizer.bos_token!r} ({plan.bos_token_id}) begins and "
     return (
         f"Tokenizer {name}: {plan.vocab_size:,} ids, stored as {plan.dtype}; "
-        f"{tokenizer.eos_token!r} ({plan.eos_token_id}) ends each document."
+        f"{bos}{tokenizer.eos_token!r} ({plan.eos_token_id}) ends each document."
     )
 
 

@@ -21,13 +21,13 @@ class Counts:
     documents: int = 0
     """Documents written, empty ones included."""
     empty: int = 0
-    """Documents that have only an end-of-text token."""
+    """Documents of empty texts."""
     skipped: int = 0
     """Records skipped because they have no text."""
     with_eos: int = 0
     """Documents whose text contains the end-of-text token."""
     tokens: int = 0
-    """Tokens of these documents, end-of-text tokens included."""
+    """Tokens of these documents, BOS and end-of-text tokens included."""
     text_bytes: int = 0
     """Bytes of their texts in UTF-8."""
     seconds: float = field(default=0.0, compare=False)
@@ -60,6 +60,8 @@ class DocumentCounts:
     """Bytes of each text in UTF-8."""
     holding: NDArray[np.bool_]
     """Whether each text contains the end-of-text token."""
+    bos_tokens: int = 0
+    """How many each document has: 0 or 1."""
 
     def counted(self, first: int, stop: int, skipped: int = 0) -> Counts:
         """Return the counts of documents first to stop - 1, plus `skipped` records."""
@@ -68,7 +70,7 @@ class DocumentCounts:
         begin = int(self.ends[first - 1]) if first else 0
         return Counts(
             documents=stop - first,
-            empty=int(np.count_nonzero(self.lengths(first, stop) == 0)),
+            empty=int(np.count_nonzero(self.lengths(first, stop) == self.bos_tokens)),
             skipped=skipped,
             with_eos=int(np.count_nonzero(self.holding[first:stop])),
             tokens=int(self.ends[stop - 1]) - begin,

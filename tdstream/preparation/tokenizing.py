@@ -32,6 +32,7 @@ from tdstream.text.batches import TextBatch
 from tdstream.text.encoders.encoder import Encoded, Encoder
 from tdstream.text.encoders.select import choose_encoder
 from tdstream.text.network import in_one_line
+from tdstream.text.tokenize import join_documents
 from tdstream.text.tokenizer import fingerprint, load_tokenizer, unpack_tokenizer
 
 _IN_FLIGHT = 3  # batches per worker: one being encoded, one waiting, one being written
@@ -46,7 +47,7 @@ class BatchTokens:
     """
 
     ids: NDArray[Any]
-    """Tokens of all documents, each followed by end-of-text; [num_tokens]."""
+    """Tokens of all documents, each with its BOS token, if any, and end-of-text; [num_tokens]."""
     ends: NDArray[np.int64]
     """End of each document among them, after its end-of-text token; [num_documents]."""
     holding: NDArray[np.bool_]
@@ -58,26 +59,34 @@ class BatchTokens:
 _NOTHING = BatchTokens(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
 
 
-def tokenize(encoder: Encoder, texts: list[str], eos_token_id: int) -> BatchTokens:
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The ids that stand in each document beside those of its text."""
+
+    eos_token_id: int
+    bos_token_id: int | None = None
+
+
+def tokenize(encoder: Encoder, texts: list[str], marks: Marks) -> BatchTokens:
     """Return the tokens of texts, possibly none."""
-    return add_eos(encoder.encode(texts), eos_token_id, encoder.name) if texts else _NOTHING
+    return add_marks(encoder.encode(texts), marks, encoder.name) if texts else _NOTHING
 
 
-def add_eos(encoded: Encoded, eos_token_id: int, encoder: str) -> BatchTokens:
-    """Return encoded documents, empty ones included, each followed by the end-of-text id."""
-    ends = encoded.offsets[1:]
-    ids = np.insert(encoded.ids, ends, eos_token_id).astype(np.uint32, copy=False)
-    holding = np.zeros(len(ends), np.bool_)
-    places = np.flatnonzero(encoded.ids == eos_token_id)
+def add_marks(encoded: Encoded, marks: Marks, encoder: str) -> BatchTokens:
+    """Return encoded documents, empty ones included, each with its BOS token, if any, and end-of-text."""
+    documents = join_documents(encoded, marks.eos_token_id, marks.bos_token_id)
+    holding = np.zeros(len(documents.ends), np.bool_)
+    places = np.flatnonzero(encoded.ids == marks.eos_token_id)
     holding[np.searchsorted(encoded.offsets, places, side="right") - 1] = True
-    return BatchTokens(ids, ends + np.arange(1, len(encoded.offsets)), holding, encoder)
+    return BatchTokens(documents.tokens.astype(np.uint32, copy=False), documents.ends, holding, encoder)
 
 
-def make_block(batch: TextBatch, tokens: BatchTokens) -> TokenBlock:
+def make_block(batch: TextBatch, tokens: BatchTokens, marks: Marks) -> TokenBlock:
     """Return the tokens of a batch with its places; the texts are no longer needed."""
+    bos_tokens = int(marks.bos_token_id is not None)
     return TokenBlock(
         ids=tokens.ids,
-        documents=DocumentCounts(tokens.ends, batch.sizes, tokens.holding),
+        documents=DocumentCounts(tokens.ends, batch.sizes, tokens.holding, bos_tokens),
         begin=batch.begin,
         num_records=batch.num_records,
         rows=batch.rows,
@@ -89,13 +98,13 @@ def make_block(batch: TextBatch, tokens: BatchTokens) -> TokenBlock:
 class Overlapped:
     """Blocks made in this process: one thread reads ahead, another encodes. Close it when done."""
 
-    def __init__(self, batches: Iterator[TextBatch], encoder: Encoder, eos_token_id: int) -> None:
+    def __init__(self, batches: Iterator[TextBatch], encoder: Encoder, marks: Marks) -> None:
         def encode(batch: TextBatch) -> TokenBlock:
             if not batch.texts:
-                return make_block(batch, _NOTHING)
+                return make_block(batch, _NOTHING, marks)
             encoded = encoder.encode(batch.texts)
             batch.texts.clear()  # free them before the ids are copied
-            return make_block(batch, add_eos(encoded, eos_token_id, encoder.name))
+            return make_block(batch, add_marks(encoded, marks, encoder.name), marks)
 
         self._read = ReadAhead(batches)
         self._encoded = ReadAhead(map(encode, self._read))  # map: a generator would keep its last block alive
@@ -130,7 +139,7 @@ class EncoderSetup:
     """Fingerprint that the loaded tokenizer must have."""
     encoder: str
     """Name of the encoder."""
-    eos_token_id: int
+    marks: Marks
 
 
 def serve(descriptor: int) -> None:
@@ -150,7 +159,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
             return
         try:
             encoder = encoder or _encoder(setup)
-            answer: object = tokenize(encoder, texts, setup.eos_token_id)
+            answer: object = tokenize(encoder, texts, setup.marks)
         except TdstreamError as error:
             answer = error
         except Exception as error:  # a tokenizer may raise anything
@@ -229,7 +238,7 @@ class EncoderPool:
 
     def __init__(self, batches: Iterator[TextBatch], setup: EncoderSetup, num_proc: int) -> None:
         self._sent: queue.Queue[TextBatch | None] = queue.Queue(num_proc * _IN_FLIGHT)
-        self._stopped = threading.Event()
+        self._stopped, self._marks = threading.Event(), setup.marks
         self._error: BaseException | None = None
         self._workers = [EncoderProcess(setup) for _ in range(num_proc)]
         self._read = ReadAhead(batches)
@@ -275,7 +284,7 @@ class EncoderPool:
         number = 0
         while (batch := self._sent.get()) is not None:
             tokens = self._workers[number % len(self._workers)].receive()
-            yield make_block(batch, tokens)
+            yield make_block(batch, tokens, self._marks)
             number += 1
         if self._error is not None:
             raise self._error

@@ -34,6 +34,7 @@ class TextOptions:
         "(title,text) are joined with a blank line",
     )
     strip: bool = option(False, "strip white space at both ends of a text")
+    prepend_bos: bool = option(False, "begin each document with the tokenizer's BOS token")
     lines: bool = option(False, "text files: one document per line, not per file")
     batch_size: int = option(1000, "documents to tokenize in one call")
     max_samples: int | None = option(None, "records to read at most")
@@ -76,7 +77,7 @@ class TextOptions:
                 f"text_field must be a name, or names with commas between them, got {self.text_field!r}."
             )
         check_counts(self, "batch_size", "max_samples", "num_proc")
-        check_switches(self, "strip", "lines", "skip_bad")
+        check_switches(self, "strip", "prepend_bos", "lines", "skip_bad")
         if self.encoder not in ENCODERS:
             raise ConfigError(f"encoder must be one of {', '.join(ENCODERS)}, got {self.encoder!r}.")
 

@@ -17,7 +17,13 @@ from tdstream.core.errors import TokenizerError
 from tdstream.corpus.meta import storage_dtype
 from tdstream.text.network import hub_is_unreachable, in_one_line, looks_like_a_path
 from tdstream.text.options import TextOptions
-from tdstream.text.tokenizer_checks import check_eos, find_added_tokens, find_sampling, switch_off_sampling
+from tdstream.text.tokenizer_checks import (
+    check_bos,
+    check_eos,
+    find_added_tokens,
+    find_sampling,
+    switch_off_sampling,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +34,7 @@ def get_tokenizer(options: TextOptions) -> Any:
     """Return a tokenizer of the caller's own: the named one, or a copy of the given one.
 
     Sampling, as in BPE dropout, is switched off with a warning. Raises TokenizerError if the tokenizer cannot
-    be found or loaded, is no Hugging Face tokenizer, or has no end-of-text token.
+    be found or loaded, is no Hugging Face tokenizer, or lacks a token that has to stand in each document.
     """
     given, name = options.given_tokenizer, options.tokenizer
     tokenizer = _load(name) if given is None else _copy_tokenizer(given)
@@ -41,8 +47,12 @@ def get_tokenizer(options: TextOptions) -> Any:
             random,
         )
     added = find_added_tokens(tokenizer, name)
+    if options.prepend_bos:
+        check_bos(tokenizer, name, added)
     if added:
-        logger.warning("Tokenizer %r adds %s to every text by itself: every document has it.", name, added)
+        logger.warning(
+            "Tokenizer %r adds %s to every text by itself: every document has it.", name, " ".join(added)
+        )
     return tokenizer
 
 
@@ -136,12 +146,14 @@ def fingerprint(tokenizer: Any) -> str:
     return "sha256:" + hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def describe_tokenizer(tokenizer: Any, name: str) -> dict[str, Any]:
-    """Return a tokenizer's keys in meta.json: dtype, eos_token_id, vocab_size, tokenizer_fingerprint.
+def describe_tokenizer(tokenizer: Any, name: str, *, prepend_bos: bool = False) -> dict[str, Any]:
+    """Return a tokenizer's keys in meta.json: dtype, the ids of its marks, its size and its fingerprint.
 
-    A vocabulary may have holes: with ids 0 to 299 and 70,000, its size is 70,001, and its dtype is uint32.
+    bos_token_id is None unless documents begin with it. A vocabulary may have holes: with ids 0 to 299 and
+    70,000, its size is 70,001, and its dtype is uint32.
     """
-    ids = {*tokenizer.get_vocab().values(), int(tokenizer.eos_token_id)}
+    marks = [int(tokenizer.eos_token_id), *([int(tokenizer.bos_token_id)] if prepend_bos else [])]
+    ids = {*tokenizer.get_vocab().values(), *marks}
     lowest, highest = min(ids), max(ids)
     if lowest < 0 or highest > _HIGHEST_ID:
         raise TokenizerError(
@@ -151,7 +163,8 @@ def describe_tokenizer(tokenizer: Any, name: str) -> dict[str, Any]:
     vocab_size = max(len(tokenizer), highest + 1)
     return {
         "dtype": storage_dtype(vocab_size),
-        "eos_token_id": int(tokenizer.eos_token_id),
+        "eos_token_id": marks[0],
+        "bos_token_id": marks[1] if prepend_bos else None,
         "vocab_size": vocab_size,
         "tokenizer_fingerprint": fingerprint(tokenizer),
     }

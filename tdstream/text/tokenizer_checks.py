@@ -47,7 +47,31 @@ def check_eos(tokenizer: Any, name: str) -> None:
         )
 
 
-def find_added_tokens(tokenizer: Any, name: str) -> str:
+def check_bos(tokenizer: Any, name: str, added: list[str]) -> None:
+    """Raise TokenizerError unless a tokenizer has a BOS token of its own that it does not add by itself.
+
+    `added` are the tokens that it adds to every text.
+    """
+    if tokenizer.bos_token_id is None:
+        raise TokenizerError(
+            f"Tokenizer {name!r} has no BOS token (bos_token), with which every document would have to "
+            f"begin. Set its bos_token and save it, or leave prepend_bos out."
+        )
+    unknown = tokenizer.unk_token
+    if unknown not in (None, tokenizer.bos_token) and tokenizer.bos_token_id == tokenizer.unk_token_id:
+        raise TokenizerError(
+            f"The BOS token {tokenizer.bos_token!r} of tokenizer {name!r} is not in its vocabulary: it has "
+            f"the id of {unknown!r}, {tokenizer.unk_token_id}. Add the token to the vocabulary, set another "
+            f"bos_token, or leave prepend_bos out."
+        )
+    if tokenizer.bos_token in added:
+        raise TokenizerError(
+            f"Tokenizer {name!r} begins every text with {tokenizer.bos_token!r} by itself, even with "
+            f"add_special_tokens=False, and every document would begin with it twice. Leave prepend_bos out."
+        )
+
+
+def find_added_tokens(tokenizer: Any, name: str) -> list[str]:
     """Return the tokens that a tokenizer adds to every text even without special tokens.
 
     Raises TokenizerError if the end-of-text token is among them.
@@ -55,14 +79,14 @@ def find_added_tokens(tokenizer: Any, name: str) -> str:
     try:
         ids = list(tokenizer([""], add_special_tokens=False)["input_ids"][0])
     except Exception:  # whatever its parts raise; the encoder says so
-        return ""
+        return []
     if tokenizer.eos_token_id in ids:
         raise TokenizerError(
             f"Tokenizer {name!r} ends every text with {tokenizer.eos_token!r} by itself, even with "
             f"add_special_tokens=False, and every document would end twice. Turn that off "
             f"(add_eos_token=False) and save it."
         )
-    return " ".join(map(str, tokenizer.convert_ids_to_tokens(ids)))
+    return [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
 
 
 def check_calls(tokenizer: Any, encode: Any) -> None:

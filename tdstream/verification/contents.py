@@ -57,6 +57,8 @@ class Contents:
     """The last token of the corpus; None if the last shard is damaged."""
     ends: dict[str, IndexCheck] = field(default_factory=dict)
     """Shard with an index -> the check of its index."""
+    ends_document: dict[str, bool] = field(default_factory=dict)
+    """Shard with an index -> whether a document ends with the shard, by the index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,21 +81,23 @@ class ContentsReader:
     def read(self, documents: DocumentScan | None, findings: Findings) -> Contents:
         """Read the corpus, feeding its tokens to `documents`; report shards that cannot be read."""
         contents = Contents(documents)
+        begins = True  # whether the next shard begins with a document; False if that is unknown
         for shard in self.meta.chunks:
             begin = documents.position if documents else 0
             try:
                 if shard.file in self.sizes:
-                    self._read_shard(shard, contents)
+                    self._read_shard(shard, contents, begins=begins)
             except (OSError, CorpusError) as error:
                 self.damaged.add(shard.file)
                 _report_unreadable(shard.file, error, findings)
+            begins = contents.ends_document.get(shard.file, False) if shard.tokens else begins
             if documents and shard.file in self.damaged:
                 documents.skip(begin + shard.tokens - documents.position)
         if self.meta.chunks and self.meta.chunks[-1].file in self.damaged:
             contents.last_token = None
         return contents
 
-    def _read_shard(self, shard: Shard, contents: Contents) -> None:
+    def _read_shard(self, shard: Shard, contents: Contents, *, begins: bool) -> None:
         digest, bad, place = hashlib.sha256(), BadIds(), 0
         index = self._open_index(shard, contents)
         dtype: np.dtype[Any] | None = DTYPES.get(self.meta.dtype)
@@ -105,6 +109,8 @@ class ContentsReader:
                 self._examine(tokens, place, bad, contents, counted=shard.file not in self.damaged)
                 if index is not None and self.meta.eos_token_id is not None:
                     index.feed(tokens, place, self.meta.eos_token_id)
+                if index is not None and self.meta.bos_token_id is not None:
+                    index.feed_begins(tokens, place, self.meta.bos_token_id, begins=begins)
                 place += len(tokens)
             if self.advance is not None:
                 self.advance(len(piece))
@@ -120,6 +126,7 @@ class ContentsReader:
             return None
         check = IndexCheck.open(self.directory / ends_name(shard.file), shard.tokens)
         contents.ends[shard.file] = check
+        contents.ends_document[shard.file] = bool(len(check.ends)) and int(check.ends[-1]) == shard.tokens
         return None if shard.file in self.damaged else check
 
     def _examine(self, tokens: Tokens, place: int, bad: BadIds, contents: Contents, *, counted: bool) -> None:

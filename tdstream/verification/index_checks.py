@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tdstream.core.words import count_of
 from tdstream.corpus.document_index import ENDS_DTYPE, ENDS_SUFFIX, ends_name
 from tdstream.corpus.mapped_array import find_size_fault, map_array
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, Shard
@@ -29,12 +30,12 @@ def check_index_files(meta: CorpusMeta, sizes: dict[str, int], findings: Finding
     sound = frozenset(shard.file for shard in meta.chunks if _check_size(shard.file, meta, sizes, findings))
     expected = {ends_name(shard.file) for shard in meta.chunks}
     for name in sorted(name for name in sizes.keys() - expected if name.endswith(ENDS_SUFFIX)):
-        findings.fault("stray", name, f"is not the index of a chunk that {META_FILE} lists.")
+        findings.fault("stray", name, f"is not the index of a shard that {META_FILE} lists.")
     counts = [count for count in meta.chunk_documents.values() if _is_count(count)]
     if -1 < meta.num_documents != sum(counts):
         wrong = f"says {meta.num_documents:,} documents, but its chunk_documents add up to {sum(counts):,}."
         findings.fault("meta", META_FILE, wrong)
-    findings.checked.append(f"sizes of indices: {len(sound):,} of {len(meta.chunks):,} chunks")
+    findings.checked.append(f"sizes of indices: {len(sound):,} of {count_of(len(meta.chunks), 'shard')}")
     return sound
 
 
@@ -71,6 +72,10 @@ class IndexCheck:
     first_token: int = -1
     """The token before the first wrong entry."""
     seen: int = 0
+    without_bos: int = 0
+    """Number of documents that begin in the shard, but not with the BOS token."""
+    first_without_bos: int = -1
+    """Place of the first of them in the shard."""
 
     @classmethod
     def open(cls, path: Path, num_tokens: int) -> IndexCheck:
@@ -104,17 +109,39 @@ class IndexCheck:
             self.wrong += len(others)
         self.seen = stop
 
+    def feed_begins(self, tokens: Tokens, place: int, bos_token_id: int, *, begins: bool) -> None:
+        """Check that documents begin with BOS in the next tokens [num_tokens], which start at `place`.
+
+        With ends [3, 7], documents begin at 3 and 7, and at 0 if the shard `begins` with one.
+        """
+        if self.out_of_order >= 0:
+            return
+        first, stop = np.searchsorted(self.ends, [place, place + len(tokens)])
+        starts = self.ends[first:stop] - place
+        if begins and place == 0 and len(tokens):
+            starts = np.concatenate([[0], starts])
+        others = starts[tokens[starts] != bos_token_id]
+        if len(others):
+            if self.without_bos == 0:
+                self.first_without_bos = int(others[0]) + place
+            self.without_bos += len(others)
+
     def describe_fault(self, shard: Shard) -> str:
         """Describe the fault of the index; empty if there is none."""
         if self.out_of_order >= 0:
             return (
                 f"is not an index of {shard.file}: its entry {self.out_of_order:,} is {self.bad_end:,}, not "
-                f"above the one before, or beyond the chunk's {shard.tokens:,} tokens."
+                f"above the one before, or beyond the shard's {shard.tokens:,} tokens."
             )
         if self.wrong:
             return (
                 f"points at {self.wrong:,} tokens that are not end-of-text; the first is token "
                 f"{self.first_wrong - 1:,} of {shard.file}, whose id is {self.first_token:,}."
+            )
+        if self.without_bos:
+            return (
+                f"says where documents begin, and some documents do not begin with the BOS token: "
+                f"{self.without_bos:,}; the first is at token {self.first_without_bos:,} of {shard.file}."
             )
         return ""
 
@@ -138,7 +165,7 @@ def check_index(
     for shard in (shard for shard in meta.chunks if shard.file in checks):
         check, name = checks[shard.file], ends_name(shard.file)
         if shard.file in faulty:
-            findings.unchecked.append(f"index of {shard.file}: the chunk itself has a fault")
+            findings.unchecked.append(f"index of {shard.file}: the shard itself has a fault")
         elif meta.doc_index_checksums.get(shard.file, check.digest) != check.digest:
             differs = f"does not hold the bytes that were written: its SHA-256 differs from {META_FILE}'s."
             findings.fault("checksum", name, differs)
@@ -149,4 +176,16 @@ def check_index(
     if checks and meta.eos_token_id is None:
         findings.unchecked.append("tokens that the indices point at: the end-of-text id is unknown")
     if checks:
-        findings.checked.append(f"indices of document ends: {sound:,} of {len(meta.chunks):,} chunks")
+        findings.checked.append(
+            f"indices of document ends: {sound:,} of {count_of(len(meta.chunks), 'shard')}"
+        )
+    if meta.bos_token_id is not None:
+        _check_begins(meta, bool(checks), sound, findings)
+
+
+def _check_begins(meta: CorpusMeta, has_index: bool, sound: int, findings: Findings) -> None:
+    if has_index and sound == len(meta.chunks):
+        findings.checked.append(f"every document begins with the BOS token, {meta.bos_token_id:,}")
+    else:
+        why = "not all shards and indices are sound" if has_index else "there is no index of document ends"
+        findings.unchecked.append(f"whether every document begins with the BOS token: {why}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
+from tdstream.core.words import count_of
 from tdstream.corpus.mapped_array import find_size_fault, list_sizes
 from tdstream.corpus.meta import (
     DTYPES,
@@ -29,6 +30,7 @@ from tdstream.writing.publish import CHUNK_PATTERN, is_leftover
 
 _FIELDS: dict[str, type] = {
     "eos_token_id": int,
+    "bos_token_id": int,
     "tokenizer_name_or_path": str,
     "tokens_per_chunk": int,
     "format_version": int,
@@ -136,7 +138,7 @@ def check_dtype(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
     for other, dtype in DTYPES.items():
         fits = all(sizes.get(file) == tokens * dtype.itemsize for file, tokens in meta.chunks)
         if meta.dtype and other != meta.dtype and fits and meta.total_tokens:
-            wrong = f"says dtype {meta.dtype}, but every chunk has the size of its tokens as {other}."
+            wrong = f"says dtype {meta.dtype}, but every shard has the size of its tokens as {other}."
             findings.fault("dtype", META_FILE, wrong)
             return replace(meta, dtype=other)
     return meta
@@ -160,7 +162,9 @@ def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
         if int(after[6:-4]) < int(before[6:-4]):
             wrong = f"is listed after {before} in {META_FILE}; readers follow the list, not the numbers."
             findings.fault("order", after, wrong)
-    findings.checked.append(f"sizes: {len(meta.chunks) - len(damaged):,} of {len(meta.chunks):,} chunks")
+    findings.checked.append(
+        f"sizes: {len(meta.chunks) - len(damaged):,} of {count_of(len(meta.chunks), 'shard')}"
+    )
     return damaged
 
 
@@ -188,7 +192,7 @@ def read_lenient_meta(path: Path, findings: Findings) -> CorpusMeta | None:
         dtype=_read_dtype(content, fault), chunks=_read_chunks(content, fault), **_read_fields(content, fault)
     )
     if not meta.chunks and content.get("chunks") == []:
-        findings.fault("empty", META_FILE, "lists no chunk; a corpus holds at least one token.")
+        findings.fault("empty", META_FILE, "lists no shard; a corpus holds at least one token.")
     _check_consistency(content, meta, fault)
     _check_vocabulary(meta, fault, findings)
     if not any(found.kind in ("meta", "empty") for found in findings.faults):
@@ -218,7 +222,7 @@ def _read_chunks(content: dict[str, Any], fault: _AddFault) -> tuple[Shard, ...]
             shards.append(Shard(entry["file"], entry["tokens"]))
         else:
             expected = '{"file": a file name, "tokens": a whole number}'
-            fault(f"lists chunk {number} as {_show(entry)}; expected {expected}.")
+            fault(f"lists shard {number} as {_show(entry)}; expected {expected}.")
     return tuple(shards)
 
 
@@ -249,7 +253,7 @@ def _check_consistency(content: dict[str, Any], meta: CorpusMeta, fault: _AddFau
             fault(f"lists {file} {times} times.")
     total = content.get("total_tokens", meta.total_tokens)
     if total != meta.total_tokens or not _is_int(total):
-        fault(f"says total_tokens {_show(total)}, but its chunks add up to {meta.total_tokens:,}.")
+        fault(f"says total_tokens {_show(total)}, but its shards add up to {meta.total_tokens:,}.")
     for name, what in _PER_SHARD.items():
         for file in sorted(getattr(meta, name).keys() - times_listed):
             fault(f"has {what} for {file}, which it does not list.")
@@ -257,7 +261,7 @@ def _check_consistency(content: dict[str, Any], meta: CorpusMeta, fault: _AddFau
 
 def _check_vocabulary(meta: CorpusMeta, fault: _AddFault, findings: Findings) -> None:
     """Compare the vocabulary size with the storage type and the end-of-text id."""
-    size, eos = meta.vocab_size, meta.eos_token_id
+    size = meta.vocab_size
     if size < 0:
         fault(f"has vocab_size {size:,}; expected a number of ids.")
     elif meta.dtype == "uint16" and storage_dtype(size) != "uint16":
@@ -265,8 +269,10 @@ def _check_vocabulary(meta: CorpusMeta, fault: _AddFault, findings: Findings) ->
     elif size and meta.dtype == "uint32" and storage_dtype(size) == "uint16":
         findings.notes.append(f"A vocab_size of {size:,} would fit uint16; {META_FILE} says uint32.")
     limit = size if size > 0 else 256 ** DTYPES[meta.dtype].itemsize if meta.dtype else None
-    if eos is not None and (eos < 0 or (limit is not None and eos >= limit)):
-        fault(f"has eos_token_id {eos:,}, which is no id of a vocabulary of {limit or 0:,}.")
+    for name in ("eos_token_id", "bos_token_id"):
+        token_id = getattr(meta, name)
+        if token_id is not None and (token_id < 0 or (limit is not None and token_id >= limit)):
+            fault(f"has {name} {token_id:,}, which is no id of a vocabulary of {limit or 0:,}.")
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -61,6 +61,7 @@ class Overview:
             "vocab_size": meta.vocab_size,
             "encoder": meta.encoder,
             "eos_token_id": meta.eos_token_id,
+            **({} if meta.bos_token_id is None else {"bos_token_id": meta.bos_token_id}),
             "num_documents": meta.num_documents if meta.num_documents >= 0 else None,
             "doc_index": has_doc_index(meta),
             "open_tokens": self.open_tokens,

@@ -61,6 +61,10 @@ def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings)
     if meta.eos_token_id is not None and eos != meta.eos_token_id:
         other = f"The tokenizer's end-of-text id is {eos}, the corpus's is {meta.eos_token_id}."
         findings.fault("tokenizer", "", other)
+    if meta.bos_token_id is not None and known.tokenizer.bos_token_id != meta.bos_token_id:
+        bos = known.tokenizer.bos_token_id
+        other = f"The tokenizer's BOS id is {bos}, the corpus's is {meta.bos_token_id}."
+        findings.fault("tokenizer", "", other)
     if not (meta.tokenizer_fingerprint and known.fingerprint):
         findings.unchecked.append("whether this tokenizer wrote the corpus: its fingerprint is missing")
     elif meta.tokenizer_fingerprint == known.fingerprint:
@@ -73,11 +77,18 @@ def check_tokenizer(meta: CorpusMeta, known: KnownTokenizer, findings: Findings)
 
 
 def check_round_trip(
-    files: TokenFiles, documents: list[Document], known: KnownTokenizer, findings: Findings
+    files: TokenFiles,
+    documents: list[Document],
+    known: KnownTokenizer,
+    findings: Findings,
+    bos_token_id: int | None = None,
 ) -> None:
-    """Decode and encode documents; different ids are a fault only if the tokenizer is lossless."""
+    """Decode and encode documents, without the BOS token that they begin with, if any.
+
+    Different ids are a fault only if the tokenizer is lossless.
+    """
     try:
-        lossy, changed = _compare(files, documents, known)
+        lossy, changed = _compare(files, documents, known, bos_token_id)
     except Exception as error:  # a tokenizer may raise anything
         findings.unchecked.append(
             f"decoding of documents: the tokenizer fails ({type(error).__name__}: {error})"
@@ -104,7 +115,7 @@ def check_round_trip(
 
 
 def _compare(
-    files: TokenFiles, documents: list[Document], known: KnownTokenizer
+    files: TokenFiles, documents: list[Document], known: KnownTokenizer, bos_token_id: int | None
 ) -> tuple[list[Document], list[Document]]:
     """Return the documents with different ids: those that a lossy tokenizer explains, and the others."""
     lossy: list[Document] = []
@@ -112,6 +123,8 @@ def _compare(
     reversible = known.is_reversible()
     for document in documents:
         ids = files.read(document.first, document.tokens).tolist()
+        if ids and ids[0] == bos_token_id:
+            ids = ids[1:]
         text = known.decode(ids)
         again = known.encode(text)
         if again != ids:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tdstream.core.words import count_of
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta
 from tdstream.corpus.shard_reader import PIECE_BYTES, TokenFiles
 from tdstream.verification.contents import ALGORITHM, Contents, ContentsReader, DocumentScan
@@ -133,12 +134,12 @@ def _check_checksums(
     """Compare checksums; report shards that hold each other's content as swapped."""
     missing = len({shard.file for shard in meta.chunks}) - len(expected)
     if missing:
-        findings.unchecked.append(f"bytes of {missing:,} chunks: there is no checksum for them")
+        findings.unchecked.append(f"bytes of {count_of(missing, 'shard')}: there is no checksum for them")
     found = {file: digest for file, digest in contents.digests.items() if file in expected}
     wrong = {file: digest for file, digest in found.items() if digest != expected[file]}
     if len(found) > len(wrong):
         total = len(expected) + missing
-        findings.checked.append(f"checksums: {len(found) - len(wrong):,} of {total:,} chunks")
+        findings.checked.append(f"checksums: {len(found) - len(wrong):,} of {count_of(total, 'shard')}")
     moved = _check_swapped(expected, wrong, findings)
     for file in sorted(wrong.keys() - moved - damaged):
         differs = f"does not hold the bytes that were written: its SHA-256 differs from {META_FILE}'s."
@@ -193,22 +194,24 @@ def _check_documents(meta: CorpusMeta, contents: Contents, damaged: set[str], fi
         wrong = f"ends with id {contents.last_token:,}, not with the end-of-text id {meta.eos_token_id:,}."
         findings.fault("last_token", meta.chunks[-1].file, wrong)
     if damaged:
-        findings.unchecked.append("number of end-of-text tokens: a damaged chunk hides some")
+        findings.unchecked.append("number of end-of-text tokens: a damaged shard hides some")
     elif meta.num_documents < 0:
         findings.unchecked.append(f"number of end-of-text tokens: {META_FILE} lacks the number of documents")
     else:
-        _check_eos_count(contents.documents.eos_tokens, meta.num_documents, findings)
+        in_each = 2 if meta.bos_token_id == meta.eos_token_id else 1  # one token may be BOS as well
+        _check_eos_count(contents.documents.eos_tokens, meta.num_documents, in_each, findings)
 
 
-def _check_eos_count(eos_tokens: int, num_documents: int, findings: Findings) -> None:
-    found = f"{eos_tokens:,} end-of-text tokens for {num_documents:,} documents"
-    if eos_tokens < num_documents:
-        findings.fault("eos_count", "", f"There are {found}: {num_documents - eos_tokens:,} are missing.")
+def _check_eos_count(eos_tokens: int, num_documents: int, in_each: int, findings: Findings) -> None:
+    found = f"{count_of(eos_tokens, 'end-of-text token')} for {count_of(num_documents, 'document')}"
+    missing = in_each * num_documents - eos_tokens
+    if missing > 0:
+        findings.fault("eos_count", "", f"Found {found}: {missing:,} missing.")
         return
     findings.checked.append(found)
-    if eos_tokens > num_documents:
+    if missing < 0:
         findings.notes.append(
-            f"There are {found}: unless a document's own text holds the end-of-text token, the count in "
+            f"Found {found}: unless a document's own text holds the end-of-text token, the count in "
             f"{META_FILE} is wrong."
         )
 
@@ -228,6 +231,6 @@ def _check_samples(
         if faulty.isdisjoint(files.find_files(document.first, document.tokens))
     ]
     if sound:
-        check_round_trip(files, sound, known, findings)
+        check_round_trip(files, sound, known, findings, meta.bos_token_id)
     else:
         findings.unchecked.append("decoding of documents: none was asked for, or all documents are damaged")

@@ -54,7 +54,7 @@ def check_space(directory: Path, num_bytes: int) -> None:
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize
     if free < num_bytes:
-        raise OSError(errno.ENOSPC, f"the next chunk takes {num_bytes:,} bytes, {free:,} are free")
+        raise OSError(errno.ENOSPC, f"the next shard takes {num_bytes:,} bytes, {free:,} are free")
 
 
 def check_parent(output: Path) -> None:

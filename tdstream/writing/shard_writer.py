@@ -97,7 +97,7 @@ class ShardWriter:
             size = self._plan.tokens_per_chunk
             if self.entries and self.entries[-1].shard.tokens != size:
                 raise CorpusError(
-                    f"{self._directory} was complete up to its last, shorter chunk, but there are more "
+                    f"{self._directory} was complete up to its last, shorter shard, but there are more "
                     f"tokens to write: the dataset has grown.",
                     "Pass {overwrite} to start again.",
                 )

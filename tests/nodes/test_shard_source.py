@@ -154,7 +154,7 @@ def test_a_meta_that_contradicts_itself_is_refused(make_corpus):
     """total_tokens is the sum of the chunks."""
     corpus = make_corpus(10, 7)
     edit_meta(corpus, total_tokens=18)
-    with pytest.raises(CorpusError, match="promises total_tokens 18, its chunks add up to 17"):
+    with pytest.raises(CorpusError, match="promises total_tokens 18, its shards add up to 17"):
         ShardSource(corpus)
 
 

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from helpers_stream import BATCH_SIZE, SEQ_LEN, some_texts
+from transformers import AutoTokenizer
 
 import tdstream
 from tdstream.core.errors import ConfigError
@@ -36,6 +37,7 @@ REFUSED = {
     "samples": (slice(0, 8), INDEXED, r"samples=.*cache_dir="),
     "tail": ("wrap", INDEXED, 'takes only tail="drop"'),
     "source_id": (True, {"mixture"}, "numbers the sources of a mixture"),
+    "prepend_bos": (True, TEXT, "this source holds tokens already. Prepare its text again"),
 }
 EVERYWHERE = {
     "source", "kind", "seq_len", "batch_size", "seed", "stride", "min_tail_len", "cross_document_labels",
@@ -75,6 +77,8 @@ def built(kind, corpus, tokenizer_dir, make=tdstream.build, **options):
         how |= {"tokenizer": tokenizer_dir, "kind": kind}
         options |= {"cache_dir": corpus.parent / "cache"} if kind == "cache" else {}
         options |= {"tokenizer": tokenizer_dir} if "tokenizer" in options else {}
+        if options.get("prepend_bos"):
+            how["tokenizer"] = AutoTokenizer.from_pretrained(tokenizer_dir, bos_token="w7")  # noqa: S106
     else:
         source = corpus if kind == "corpus" else {"a": (corpus, 1.0), "b": (corpus, 1.0)}
     return make(source, **how | options)

@@ -18,7 +18,7 @@ NO_FLAGS = ["yes", "True", 1, 0, 1.0, -1, NAN, [True], b"x", None]
 NO_NUMBERS = ["8", 1.5, True, np.bool_(True), -1, NAN, np.float64(2), [1], b"8"]
 FLAGS = {
     "documents": {}, "cross_document_labels": {"documents": True}, "strict": {}, "source_id": {},
-    "shuffle": {}, "pin_memory": {}, "persistent_workers": {},
+    "prepend_bos": {}, "shuffle": {}, "pin_memory": {}, "persistent_workers": {},
 }  # fmt: skip
 WHOLE = {
     "seq_len": {}, "batch_size": {}, "seed": {}, "stride": {}, "min_tail_len": {"cut": "document"},

@@ -15,7 +15,7 @@ import tdstream
 from helpers_text import EOS, corpus_bytes, expected_tokens, write_jsonl
 from tdstream.core.errors import ConfigError, OutputError, SourceError, TokenizerError
 from tdstream.preparation import tokenizing as worker
-from tdstream.preparation.tokenizing import EncoderSetup
+from tdstream.preparation.tokenizing import EncoderSetup, Marks
 from tdstream.text import records as text_records
 from tdstream.text.batches import TextBatches
 from tdstream.writing.merge import merge_tasks
@@ -283,7 +283,7 @@ class TestTokenizer:
             pickled=b"cnowhere\nthing\n.",
             tokenizer_fingerprint="",
             encoder="hf",
-            eos_token_id=0,
+            marks=Marks(0),
         )
         with pytest.raises(
             TokenizerError, match=r"cannot be loaded by another process: No module named 'nowh"

@@ -20,7 +20,7 @@ from tdstream.core.errors import SourceError, TdstreamError, TokenizerError
 from tdstream.preparation import tokenizing as worker
 from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
-from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, tokenize
+from tdstream.preparation.tokenizing import EncoderPool, EncoderSetup, Marks, tokenize
 from tdstream.text import batches as records
 from tdstream.text.batches import TextBatch, TextBatches
 from tdstream.text.encoders.encoder import HfEncoder
@@ -44,7 +44,7 @@ def setup(tokenizer_dir: Path) -> EncoderSetup:
         tokenizer=str(tokenizer_dir),
         tokenizer_fingerprint=fingerprint(tokenizer),
         encoder="hf",
-        eos_token_id=0,
+        marks=Marks(0),
     )
 
 
@@ -88,7 +88,7 @@ class TestPool:
         encoder = HfEncoder(load_tokenizer(str(tokenizer_dir)))
         assert [block.begin.row for block in blocks] == list(range(40))
         for block, given in zip(blocks, batches, strict=True):
-            tokens = tokenize(encoder, given.texts, 0)
+            tokens = tokenize(encoder, given.texts, Marks(0))
             assert block.ids.tolist() == tokens.ids.tolist()
             assert block.documents.ends.tolist() == tokens.ends.tolist()
             assert block.num_records == given.num_records

@@ -66,8 +66,8 @@ def test_clean(corpus: Path) -> None:
     assert stored == ENDS
     report = verify_corpus(corpus)
     assert report.ok
-    assert "sizes of indices: 4 of 4 chunks" in report.checked
-    assert "indices of document ends: 4 of 4 chunks" in report.checked
+    assert "sizes of indices: 4 of 4 shards" in report.checked
+    assert "indices of document ends: 4 of 4 shards" in report.checked
 
 
 @pytest.mark.parametrize("piece_bytes", [4, 8, 1 << 20])
@@ -79,7 +79,7 @@ def test_clean(corpus: Path) -> None:
         ([1, 2, 3], "points at 2 tokens that are not end-of-text; the first is token 0 of "
          "chunk_000001.bin, whose id is 11."),
         ([7, 3], "is not an index of chunk_000001.bin: its entry 1 is 3, not above the one before, or "
-         "beyond the chunk's 10 tokens."),
+         "beyond the shard's 10 tokens."),
         ([3, 3, 7], "is not an index of chunk_000001.bin: its entry 1 is 3, not above"),
         ([0, 3, 7], "is not an index of chunk_000001.bin: its entry 0 is 0, not above"),
         ([-4, 3, 7], "is not an index of chunk_000001.bin: its entry 0 is -4, not above"),
@@ -93,7 +93,7 @@ def test_wrong_ends(corpus: Path, ends: list[int], message: str, piece_bytes: in
     faults = [fault for fault in report.faults if fault.file == "chunk_000001.ends"]
     assert [fault.kind for fault in faults] == ["index"]
     assert faults[0].message.startswith(message)
-    assert "indices of document ends: 3 of 4 chunks" in report.checked
+    assert "indices of document ends: 3 of 4 shards" in report.checked
 
 
 def test_order_across_pieces(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_sizes(corpus: Path, fast: bool) -> None:
     ]
     promise = "meta.json promises 16 (2 ends of documents)."
     assert report.faults[1].message == f"is truncated: it has 15 bytes (not a multiple of 8); {promise}"
-    assert "sizes of indices: 1 of 4 chunks" in report.checked
+    assert "sizes of indices: 1 of 4 shards" in report.checked
     assert main(["verify", str(corpus), "--fast"]) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_faulty_chunk(corpus: Path) -> None:
     path.write_bytes(b"\1\0" * 10)
     report = verify_corpus(corpus)
     assert ("checksum", path.name) in found(report)
-    assert "index of chunk_000001.bin: the chunk itself has a fault" in report.unchecked
+    assert "index of chunk_000001.bin: the shard itself has a fault" in report.unchecked
     assert not [fault for fault in report.faults if fault.file.endswith(".ends")]
 
 

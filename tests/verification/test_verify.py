@@ -149,13 +149,13 @@ class TestClean:
         assert (report.ok, report.faults, report.notes, report.unchecked) == (True, (), (), ())
         assert (report.chunks, report.tokens, report.eos_tokens) == (chunks, len(tokens), 23)
         assert report.checked == (
-            f"sizes: {chunks} of {chunks} chunks",
-            f"sizes of indices: {chunks} of {chunks} chunks",
-            f"checksums: {chunks} of {chunks} chunks",
+            f"sizes: {chunks} of {chunks} shards",
+            f"sizes of indices: {chunks} of {chunks} shards",
+            f"checksums: {chunks} of {chunks} shards",
             "all ids are below 400",
             "the corpus ends with an end-of-text token",
             "23 end-of-text tokens for 23 documents",
-            f"indices of document ends: {chunks} of {chunks} chunks",
+            f"indices of document ends: {chunks} of {chunks} shards",
             "the tokenizer is the one that wrote the corpus",
             "23 of 23 sample documents decode and encode to the same ids",
         )
@@ -176,7 +176,7 @@ class TestClean:
         assert report.ok
         assert report.eos_tokens == 5
         assert [note[:57] for note in report.notes] == [
-            "There are 5 end-of-text tokens for 3 documents: unless a "
+            "Found 5 end-of-text tokens for 3 documents: unless a docu"
         ]
 
     @pytest.mark.parametrize("piece_bytes", [1, 8, 100, 104])
@@ -228,7 +228,7 @@ class TestSizes:
         same = f"{whole} of {whole} sample documents decode and encode to the same ids"
         assert 10 < whole < 23
         assert same in report.checked
-        assert "number of end-of-text tokens: a damaged chunk hides some" in report.unchecked
+        assert "number of end-of-text tokens: a damaged shard hides some" in report.unchecked
 
     def test_a_directory_is_no_shard(self, corpus: Path, verify: Callable[..., VerifyReport]) -> None:
         """Something else under a shard's name does not count."""
@@ -350,7 +350,7 @@ class TestChecksums:
         del checksums[chunk(0)]
         checksums[chunk(1)] = "crc32:00000000"
         change_meta(corpus, chunk_checksums=checksums)
-        assert verify(corpus).unchecked == ("bytes of 2 chunks: there is no checksum for them",)
+        assert verify(corpus).unchecked == ("bytes of 2 shards: there is no checksum for them",)
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -401,7 +401,7 @@ class TestEndOfText:
         set_token(corpus, 1, place, 5)
         report = verify(corpus, piece_bytes=piece_bytes, samples=0)
         assert [str(fault) for fault in report.faults] == [
-            "There are 22 end-of-text tokens for 23 documents: 1 are missing.",
+            "Found 22 end-of-text tokens for 23 documents: 1 missing.",
             "chunk_000001.ends: points at 1 tokens that are not end-of-text; the first is token "
             f"{place} of chunk_000001.bin, whose id is 5.",
         ]
@@ -447,8 +447,8 @@ class TestMeta:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"total_tokens": 1}, "says total_tokens 1, but its chunks add up to "),
-            ({"total_tokens": "many"}, 'says total_tokens "many", but its chunks add up to '),
+            ({"total_tokens": 1}, "says total_tokens 1, but its shards add up to "),
+            ({"total_tokens": "many"}, 'says total_tokens "many", but its shards add up to '),
             ({"vocab_size": 70_000}, "has dtype uint16 for a vocab_size of 70,000, whose ids need uint32."),
             ({"vocab_size": "400"}, 'has vocab_size "400"; expected a whole number.'),
             ({"vocab_size": -5}, "has vocab_size -5; expected a number of ids."),
@@ -477,7 +477,7 @@ class TestMeta:
         change_meta(corpus, dtype="uint32")
         report = verify(corpus)
         assert [str(fault) for fault in report.faults] == [
-            "meta.json: says dtype uint32, but every chunk has the size of its tokens as uint16."
+            "meta.json: says dtype uint32, but every shard has the size of its tokens as uint16."
         ]
         assert report.notes == ("A vocab_size of 400 would fit uint16; meta.json says uint32.",)
         assert "23 end-of-text tokens for 23 documents" in report.checked
@@ -505,7 +505,7 @@ class TestMeta:
         report = verify(corpus, samples=0)
         messages = [fault.message for fault in report.faults if fault.kind == "meta"]
         numbers = range(len(chunks), len(chunks) + 4)
-        assert [message.split(" as ")[0] for message in messages[:4]] == [f"lists chunk {n}" for n in numbers]
+        assert [message.split(" as ")[0] for message in messages[:4]] == [f"lists shard {n}" for n in numbers]
         assert messages[4:] == [f"lists {chunk(1)} 2 times."]
         assert ("truncated", chunk(0)) in found(report)
 
@@ -534,7 +534,7 @@ class TestOtherCorpora:
         assert report.ok
         assert report.unchecked == (
             "index of document ends: there is none",
-            f"bytes of {chunks} chunks: there is no checksum for them",
+            f"bytes of {chunks} shards: there is no checksum for them",
             "range of the ids: the size of the vocabulary is unknown",
             "number of end-of-text tokens: meta.json lacks the number of documents",
             "decoding of documents: no tokenizer was given",
@@ -560,7 +560,7 @@ class TestOtherCorpora:
         assert report.unchecked == (
             "names and sizes of all shards: there is no meta.json that lists them",
             "index of document ends: there is none",
-            f"bytes of {report.chunks} chunks: there is no checksum for them",
+            f"bytes of {report.chunks} shards: there is no checksum for them",
             "range of the ids: the size of the vocabulary is unknown",
             "document ends: the end-of-text id is unknown",
             "decoding of documents: no tokenizer was given",

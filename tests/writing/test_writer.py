@@ -461,7 +461,7 @@ class TestFullDisk:
 
         with pytest.raises(
             OutputError,
-            match=r"No space left for .*out .the next chunk takes 10,000 bytes, .* are free.. Free some",
+            match=r"No space left for .*out .the next shard takes 10,000 bytes, .* are free.. Free some",
         ):
             write(small_disk / "out", list(range(60_000)), tokens_per_chunk=5_000, overwrite=True)
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers_text import EOS, numbers_tokenizer
-from tdstream.preparation.tokenizing import add_eos
+from tdstream.preparation.tokenizing import Marks, add_marks
 from tdstream.text.encoders.encoder import Encoded, HfEncoder
 
 TEXTS = [
@@ -131,15 +131,15 @@ class TestDocuments:
 
     def test_every_document_ends(self) -> None:
         """Each document is followed by one end-of-text id; an empty one is that id alone."""
-        assert add_eos(self.encoded, 9, "").ids.tolist() == [1, 2, 9, 9, 9, 3, 9, 9]
+        assert add_marks(self.encoded, Marks(9), "").ids.tolist() == [1, 2, 9, 9, 9, 3, 9, 9]
 
     def test_counts(self) -> None:
         """Documents that hold an id (once or more) are told apart, and so is where each ends."""
-        assert add_eos(self.encoded, 9, "").ends.tolist() == [3, 4, 7, 8]
-        assert add_eos(self.encoded, 9, "").holding.tolist() == [False, False, True, False]
+        assert add_marks(self.encoded, Marks(9), "").ends.tolist() == [3, 4, 7, 8]
+        assert add_marks(self.encoded, Marks(9), "").holding.tolist() == [False, False, True, False]
         twice = Encoded(np.array([9, 9, 1, 9]), np.array([0, 2, 3, 4]))
-        assert add_eos(twice, 9, "").holding.tolist() == [True, False, True]
-        assert not add_eos(self.encoded, 7, "").holding.any()
+        assert add_marks(twice, Marks(9), "").holding.tolist() == [True, False, True]
+        assert not add_marks(self.encoded, Marks(7), "").holding.any()
 
     @given(documents=st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=9))
     def test_any_documents(self, documents: list[list[int]]) -> None:
@@ -148,6 +148,6 @@ class TestDocuments:
             np.array([token for document in documents for token in document], np.int64),
             np.cumsum([0, *[len(document) for document in documents]]),
         )
-        assert add_eos(encoded, 9, "").ids.tolist() == [
+        assert add_marks(encoded, Marks(9), "").ids.tolist() == [
             token for document in documents for token in [*document, 9]
         ]
