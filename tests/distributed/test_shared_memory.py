@@ -31,7 +31,10 @@ def full(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "share_memory_", share_memory_)
 
 
-@pytest.mark.parametrize(("how", "live"), [("fork", False), ("fork", True), ("spawn", True)])
+@pytest.mark.parametrize(
+    ("how", "live"),
+    [("fork", False), pytest.param("fork", True, marks=pytest.mark.exhaustive), ("spawn", True)],
+)
 def test_workers_are_refused(full, make_corpus, tokenizer_dir, how, live):
     """They could not agree on the epoch. One process needs none."""
     texts = ["some words of text"] * 50

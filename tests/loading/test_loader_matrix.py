@@ -135,7 +135,7 @@ def test_the_cuts_are_places_of_their_own() -> None:
     assert len(GEOMETRIES) == 60
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(before=geometries, cut=st.sampled_from(CUTS), after=geometries, order=orders)
 def test_a_run_goes_on_under_another_geometry(
     counting: Path, before: Geometry, cut: str, after: Geometry, order: str
