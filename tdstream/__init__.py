@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
         TdstreamError,
         TokenizerError,
     )
+    from tdstream.exchange.adopt import adopt
     from tdstream.exchange.export import ExportResult, export
     from tdstream.loading.loader import Loader, loader
     from tdstream.loading.portable_state import position_of
@@ -56,6 +57,7 @@ __all__ = [
     "TdstreamError",
     "TokenizerError",
     "View",
+    "adopt",
     "build",
     "count",
     "export",
@@ -89,6 +91,7 @@ _HOMES = {
     "TdstreamError": "tdstream.core.errors",
     "TokenizerError": "tdstream.core.errors",
     "View": "tdstream.pipelines.views",
+    "adopt": "tdstream.exchange.adopt",
     "build": "tdstream.pipelines.build",
     "count": "tdstream.preparation.count",
     "export": "tdstream.exchange.export",

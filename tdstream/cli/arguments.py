@@ -12,6 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tdstream.core.errors import StateError, TokenizerError
 from tdstream.corpus.meta import META_FILE, STAGING_DIR
+from tdstream.formats.adopted import describe as describe_adopted
+from tdstream.formats.adopted import is_adopted
 from tdstream.formats.description import STORED_AS, Description, FormatOptions
 from tdstream.formats.raw import NAME as RAW
 from tdstream.formats.recognize import NAMES, describe, recognize
@@ -66,6 +68,8 @@ def read_told(arguments: argparse.Namespace) -> FormatOptions:
 def describe_files(arguments: argparse.Namespace) -> Description | None:
     """Return what lies at the path if it is of another tool; None for a corpus, or bare shards of one."""
     path = arguments.directory
+    if is_adopted(path):
+        return describe_adopted(path.absolute())
     if (path / META_FILE).exists() or (path / STAGING_DIR).exists():
         return None
     told = read_told(arguments)

@@ -137,6 +137,10 @@ def read_meta(path: Path) -> CorpusMeta:
         raise CorpusError(
             f"{path} is not JSON ({error}); it was probably cut. Prepare the corpus again."
         ) from None
+    if isinstance(content, dict) and "pieces" in content and "chunks" not in content:
+        raise CorpusError(
+            f"{path} is of adopted files of other tools, which tdstream.build and tdstream.loader read."
+        )
     try:
         meta = _parse(content)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from tdstream.core.errors import ConfigError, CorpusError
 from tdstream.corpus.document_ends import DocumentEnds, Ends
 from tdstream.corpus.document_index import corpus_ends
 from tdstream.corpus.meta import META_FILE, STAGING_DIR
-from tdstream.formats import own
+from tdstream.formats import adopted, own
 from tdstream.formats.description import DelimiterEnds, Description, FormatOptions
 from tdstream.formats.ends import open_ends
 from tdstream.formats.recognize import describe
@@ -39,7 +39,7 @@ def describe_path(path: str | os.PathLike[str], told: FormatOptions) -> Descript
                 f"{place} is a corpus with a {META_FILE}, which says what {' and '.join(given)} would. Leave "
                 f"{'them' if len(given) > 1 else 'it'} out."
             )
-        return own.describe(place)
+        return adopted.describe(place) if adopted.is_adopted(place) else own.describe(place)
     if (place / STAGING_DIR).exists():
         raise CorpusError(
             f"{place} holds a preparation that has not finished ({STAGING_DIR}/ and no {META_FILE}). Wait "

@@ -128,6 +128,8 @@ class Description:
     """Whether a token of its own ends (or begins) each document."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What else the files tell: eos_token_id, vocab_size, tokenizer_name_or_path."""
+    checksums: dict[str, str] = field(default_factory=dict)
+    """Path -> "sha256:..." of the file's bytes, if they are known."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tdstream.core.errors import CorpusError
 from tdstream.corpus.document_index import ENDS_DTYPE, ends_name, has_doc_index
-from tdstream.corpus.mapped_array import check_size, list_sizes, map_array
+from tdstream.corpus.mapped_array import check_size, list_versions, map_array
 from tdstream.corpus.meta import DTYPES, META_FILE, CorpusMeta, read_meta
 from tdstream.formats.description import (
     DelimiterEnds,
@@ -35,12 +35,13 @@ def describe(directory: Path) -> Description:
     meta = read_meta(path)
     if meta.dtype not in DTYPES:
         raise CorpusError(f'{path} has dtype {meta.dtype!r}; tdstream reads "uint16" and "uint32".')
-    dtype, sizes = DTYPES[meta.dtype], list_sizes(directory)
+    dtype, versions = DTYPES[meta.dtype], list_versions(directory)
+    pieces = []
     for file, tokens in meta.chunks:
-        check_size(directory / file, sizes.get(file), tokens, dtype)
-    pieces = [
-        Piece(str(directory / file), 0, tokens, tokens * dtype.itemsize) for file, tokens in meta.chunks
-    ]
+        found = versions.get(file)
+        check_size(directory / file, None if found is None else found.size, tokens, dtype)
+        if found is not None:
+            pieces.append(Piece(str(directory / file), 0, tokens, found.size, found.mtime_ns))
     facts = {
         "eos_token_id": meta.eos_token_id,
         "vocab_size": meta.vocab_size or None,

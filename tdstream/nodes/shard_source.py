@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +23,11 @@ from tdstream.corpus.document_index import corpus_ends, find_pad_id
 from tdstream.corpus.mapped_array import FileVersion, check_size, list_versions
 from tdstream.corpus.meta import DTYPES, META_FILE, STAGING_DIR, VAL_DIR, CorpusMeta, Shard, read_meta
 from tdstream.corpus.shard_reader import PieceMaps, ShardMaps
-from tdstream.formats import raw
+from tdstream.formats import adopted, raw
 from tdstream.formats.description import NOTHING_TOLD, Description, FormatOptions
 from tdstream.formats.ends import open_ends
+from tdstream.formats.identity import identify, make_identity
+from tdstream.formats.own import digest_checksums
 from tdstream.formats.recognize import describe
 from tdstream.schedule.windows import DocumentCut
 
@@ -106,7 +106,7 @@ class ShardSource(IdentityState):
         self.tokenizer_fingerprint = meta.tokenizer_fingerprint
         self.vocab_size, self.eos_token_id = meta.vocab_size or None, meta.eos_token_id
         self.tokenizer_name_or_path = meta.tokenizer_name_or_path
-        self._identity = self._describe(_content_digest(meta))
+        self._identity = make_identity(self.dtype.name, np.diff(self.offsets), digest_checksums(meta))
 
     def __repr__(self) -> str:
         return f"ShardSource({count_of(len(self.files), 'shard')}, {self.total_tokens:,} tokens)"
@@ -169,18 +169,6 @@ class ShardSource(IdentityState):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
         return [f"{self.name}: the sizes of the shards differ"]
-
-    def _describe(self, content: str) -> dict[str, Any]:
-        sizes = np.diff(self.offsets)
-        runs = [f"{size}x{len(list(group))}" for size, group in groupby(sizes.tolist())]
-        return {
-            "dtype": self.dtype.name,
-            "num_shards": len(self.files),
-            "total_tokens": self.total_tokens,
-            "shard_tokens": " ".join(runs) if len(runs) <= _MAX_RUNS else "",
-            "sizes": hashlib.sha256(sizes.astype("<i8").tobytes()).hexdigest()[:16],
-            "content": content,
-        }
 
     def _read_meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:
         path = self.directory / META_FILE
@@ -254,7 +242,7 @@ class FormatSource(ShardSource):
         self.tokenizer_fingerprint = ""
         self.vocab_size, self.eos_token_id = facts.get("vocab_size"), facts.get("eos_token_id")
         self.tokenizer_name_or_path = facts.get("tokenizer_name_or_path", "")
-        self._identity = self._describe_format(description)
+        self._identity = identify(description)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -284,13 +272,6 @@ class FormatSource(ShardSource):
     def _derived_place(self) -> Path:
         return find_place_elsewhere(self.what)  # not beside other people's files
 
-    def _describe_format(self, description: Description) -> dict[str, Any]:
-        """Return the identity: that of a corpus, with the format, and the digest of its index as content."""
-        identity = self._describe(description.digest)
-        if description.format != raw.NAME:
-            identity["format"] = description.format
-        return identity
-
 
 def open_source(path: str | Path, told: FormatOptions = NOTHING_TOLD) -> ShardSource:
     """Return the source for a corpus, or for token files of another format, which is recognized.
@@ -305,14 +286,18 @@ def open_source(path: str | Path, told: FormatOptions = NOTHING_TOLD) -> ShardSo
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"a corpus is named by its path, got {type(path).__name__}.")
     place = Path(path)
+    has_adopted = adopted.is_adopted(place)
     if not (place / META_FILE).exists() and not (place / STAGING_DIR).exists():
         return FormatSource(describe(path, told))
-    given = [name for name in ("format", "eos_token_id", "eos_first") if getattr(told, name) is not None]
+    names = ("format", *(("dtype",) if has_adopted else ()), "eos_token_id", "eos_first")
+    given = [name for name in names if getattr(told, name) is not None]
     if given and (place / META_FILE).exists():
         raise ConfigError(
             f"{place} is a corpus with a {META_FILE}, which says what {' and '.join(given)} would. Leave "
             f"{'them' if len(given) > 1 else 'it'} out."
         )
+    if has_adopted:
+        return FormatSource(adopted.describe(place.absolute()))
     return ShardSource(path, dtype=told.dtype)
 
 
@@ -350,9 +335,3 @@ def expand_sizes(runs: Any) -> list[int]:
         return [size for size, count in pairs for _ in range(count)]
     except ValueError:
         return []  # a damaged state; the digests of the sizes differ anyway
-
-
-def _content_digest(meta: CorpusMeta) -> str:
-    """Return a digest of all shards' checksums, "" if one is missing."""
-    checksums = [meta.chunk_checksums.get(chunk.file, "") for chunk in meta.chunks]
-    return hashlib.sha256("\n".join(checksums).encode()).hexdigest()[:16] if all(checksums) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from tdstream.core.errors import ConfigError, TdstreamError
 from tdstream.core.words import count_of
 from tdstream.corpus.document_ends import DocumentEnds
+from tdstream.formats.adopted import hash_file
 from tdstream.formats.description import DelimiterEnds, Description, IndexedEnds, Piece, UnknownEnds
 from tdstream.formats.ends import open_ends, read_piece
 from tdstream.formats.raw import NAME as RAW
@@ -40,9 +42,7 @@ def verify_description(
         findings.checked.append(
             f"sizes: {count_of(files, 'file')} as the {description.format} format promises"
         )
-    findings.unchecked.append(
-        f"bytes of the files: the {description.format} format has no checksums of tokens"
-    )
+    _check_bytes(description, findings, fast=fast)
     ends = _check_ends(description, findings)
     ids = _Ids()
     if fast:
@@ -74,6 +74,21 @@ class _Ids:
     """Document ends at which the token stands that should mark them."""
     negative: dict[str, int] = field(default_factory=dict)
     """File -> place of the first token whose id would be negative."""
+
+
+def _check_bytes(description: Description, findings: Findings, *, fast: bool) -> None:
+    """Compare the files with their checksums, if there are some."""
+    if not description.checksums:
+        findings.unchecked.append(
+            f"bytes of the files: the {description.format} format has no checksums of tokens"
+        )
+    elif fast:
+        findings.unchecked.append("checksums of the files: only names and sizes were requested")
+    else:
+        for path, promised in description.checksums.items():
+            if hash_file(Path(path)) != promised:
+                findings.fault("checksum", path, "does not have the checksum that meta.json promises.")
+        findings.checked.append(f"checksums: {count_of(len(description.checksums), 'file')} compared")
 
 
 def _check_ends(description: Description, findings: Findings) -> DocumentEnds | None:
