@@ -189,7 +189,7 @@ def test_negative_ids_are_found(tmp_path, dtype, capsys):
     documents = [[10, 11], [20, -(2**31) + 5, 7]]
     with pytest.raises(tdstream.CorpusError, match="holds the negative id -2,147,483,643"):
         tdstream.build(write_megatron(tmp_path / "q", documents, dtype), seq_len=1)
-    documents = [[10] * 5000, *documents]
+    documents = [[10] * 5000, *documents, [-(2**31) + 5] * 80]  # many reads long, as a mask is
     prefix = write_megatron(tmp_path / "p", documents, dtype)
     assert main(["verify", str(prefix)]) == 1
     assert "holds a negative id, as " in capsys.readouterr().out
