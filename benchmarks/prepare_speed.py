@@ -3,8 +3,9 @@
     python benchmarks/prepare_speed.py --megabytes 200 --rounds 3 --text_dir /usr/lib/python3 /usr/share
 
 The text comes from this machine: sources, documentation and other files in the given directories, cut into
-documents of a few KB and written as parquet, with a byte-level BPE of 50,257 ids trained on a part of it. The
-programs take turns. The proof of each encoder is timed once, separately. All corpora are compared by bytes.
+documents of a few KB and written as parquet, or in another `--format`, with a byte-level BPE of 50,257 ids
+trained on a part of it. The programs take turns. The proof of each encoder is timed once, separately. All
+corpora are compared by bytes.
 
 Without the programs' start (measured with one document), each encoder's preparation is compared with the
 encoder alone: the same texts in memory, 1,000 at a time. Target: at least half of its speed.
@@ -13,6 +14,7 @@ encoder alone: the same texts in memory, 1,000 at a time. Target: at least half 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -51,6 +53,7 @@ ENDINGS = {
 DOCUMENT_CHARACTERS = 4000
 LARGEST_FILE = 400_000  # larger files are tables and generated code
 ENCODERS = ("hf", "fastokens", "gigatoken")
+FORMATS = ("parquet", "jsonl", "jsonl.gz")
 
 PLAIN = """
 import json, sys
@@ -58,11 +61,12 @@ import numpy as np
 from datasets import load_dataset
 from transformers import AutoTokenizer
 
-parquet, name, output = sys.argv[1:]
+path, name, output = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(name)
 eos = tokenizer.eos_token_id
 dtype = np.uint16 if len(tokenizer) <= 65536 else np.uint32
-stream = load_dataset("parquet", data_files=parquet, split="train", streaming=True)
+kind = "parquet" if path.endswith("parquet") else "json"
+stream = load_dataset(kind, data_files=path, split="train", streaming=True)
 texts = []
 total = 0
 with open(output, "wb") as file:
@@ -125,10 +129,18 @@ def readable(directories: list[Path]) -> Iterator[Path]:
                 yield path
 
 
-def make_inputs(directories: list[Path], num_bytes: int, place: Path) -> int:
+def write_lines(texts: list[str], path: Path) -> None:
+    """Write texts as JSON lines, compressed by the path's ending."""
+    with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+
+
+def make_inputs(directories: list[Path], num_bytes: int, place: Path, kind: str) -> int:
     """Write the text and the tokenizer; return how many bytes of text there are."""
     texts = list(dict.fromkeys(documents(directories, num_bytes)))
     pq.write_table(pa.table({"text": texts}), place / "text.parquet", row_group_size=1000)
+    if kind != "parquet":
+        write_lines(texts, place / f"text.{kind}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -142,29 +154,34 @@ def make_inputs(directories: list[Path], num_bytes: int, place: Path) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
+def environment(place: Path) -> dict[str, str]:
+    """Return the environment of the programs: a cache of their own, no network, no bars in their logs."""
+    quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    return {**os.environ, "XDG_CACHE_HOME": str(place / "cache"), "HF_HUB_OFFLINE": "1", **quiet}
+
+
 def timed(command: list[str], place: Path) -> tuple[float, float, float]:
     """Run a program; return its seconds, its CPU seconds, and its largest memory in MB."""
     begun = time.perf_counter()
-    environment = {**os.environ, "XDG_CACHE_HOME": str(place / "cache"), "HF_HUB_OFFLINE": "1"}
     with (place / "log.txt").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(place))
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit((place / "log.txt").read_text(errors="replace"))
+        raise SystemExit((place / "log.txt").read_text(errors="replace").replace("\r", "\n"))
     return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def plain(place: Path) -> list[str]:
+def plain(place: Path, kind: str) -> list[str]:
     """Return the command of the plain script."""
-    arguments = [str(place / "text.parquet"), str(place / "tokenizer"), str(place / "plain.bin")]
+    arguments = [str(place / f"text.{kind}"), str(place / "tokenizer"), str(place / "plain.bin")]
     return [sys.executable, "-c", PLAIN, *arguments]
 
 
-def ours(place: Path, encoder: str, *more: str) -> list[str]:
+def ours(place: Path, kind: str, encoder: str, *more: str) -> list[str]:
     """Return the command of tdstream with an encoder."""
     flags = {
-        "--dataset": place / "text.parquet",
+        "--dataset": place / f"text.{kind}",
         "--tokenizer": place / "tokenizer",
         "--output_path": place / encoder,
         "--encoder": encoder,
@@ -176,15 +193,18 @@ def ours(place: Path, encoder: str, *more: str) -> list[str]:
 def alone(place: Path, encoder: str) -> float:
     """Return the seconds that an encoder takes for all texts in memory."""
     arguments = [str(place / "text.parquet"), str(place / "tokenizer"), encoder]
-    return float(subprocess.check_output([sys.executable, "-c", ALONE, *arguments], text=True))
+    command = [sys.executable, "-c", ALONE, *arguments]
+    return float(subprocess.check_output(command, text=True, env=environment(place)))
 
 
-def steady(place: Path, encoders: list[str], results: dict[str, list[tuple[float, float, float]]]) -> None:
+def steady(
+    place: Path, kind: str, encoders: list[str], results: dict[str, list[tuple[float, float, float]]]
+) -> None:
     """Print the time of each preparation after its start, and that of the encoder alone."""
     for encoder in encoders:
         shares = []
         for seconds, *_ in results[encoder]:
-            after_start = seconds - timed(ours(place, encoder, "--max_samples", "1"), place)[0]
+            after_start = seconds - timed(ours(place, kind, encoder, "--max_samples", "1"), place)[0]
             by_itself = alone(place, encoder)
             shares.append((by_itself / after_start, after_start, by_itself))
         share, after_start, by_itself = (statistics.median(column) for column in zip(*shares, strict=True))
@@ -206,13 +226,15 @@ def check_bytes(place: Path, encoder: str) -> None:
         raise SystemExit(f"The corpus by {encoder} differs from the plain script's.")
 
 
-def measure(place: Path, encoders: list[str], rounds: int) -> dict[str, list[tuple[float, float, float]]]:
+def measure(
+    place: Path, kind: str, encoders: list[str], rounds: int
+) -> dict[str, list[tuple[float, float, float]]]:
     """Run the programs in turns."""
     results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ("plain", *encoders)}
     for number in range(rounds):
-        results["plain"].append(timed(plain(place), place))
+        results["plain"].append(timed(plain(place, kind), place))
         for encoder in encoders:
-            results[encoder].append(timed(ours(place, encoder), place))
+            results[encoder].append(timed(ours(place, kind, encoder), place))
             check_bytes(place, encoder)
         line = {name: [round(value, 1) for value in runs[-1]] for name, runs in results.items()}
         print(f"round {number}: {json.dumps(line)}", flush=True)
@@ -241,6 +263,7 @@ def main() -> None:
     )
     parser.add_argument("--megabytes", type=float, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--format", default="parquet", choices=FORMATS)
     parser.add_argument("--encoders", nargs="+", default=list(ENCODERS), choices=ENCODERS)
     parser.add_argument(
         "--text_dir", nargs="+", type=Path, default=[Path(os.__file__).parent, Path("/usr/share")]
@@ -251,14 +274,14 @@ def main() -> None:
         # In a process of its own: the peak memory of a child includes its parent's at the start.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             wanted = int(arguments.megabytes * 1e6)
-            num_bytes = pool.submit(make_inputs, arguments.text_dir, wanted, place).result()
-        print(f"{num_bytes / 1e6:.1f} MB of text, {os.cpu_count()} cores")
+            num_bytes = pool.submit(make_inputs, arguments.text_dir, wanted, place, arguments.format).result()
+        print(f"{num_bytes / 1e6:.1f} MB of text as {arguments.format}, {os.cpu_count()} cores")
         for encoder in arguments.encoders:
-            seconds = timed(ours(place, encoder, "--max_samples", "1"), place)[0]
+            seconds = timed(ours(place, arguments.format, encoder, "--max_samples", "1"), place)[0]
             print(f"{encoder}: one document, with the proof: {seconds:.1f} s", flush=True)
-        results = measure(place, arguments.encoders, arguments.rounds)
+        results = measure(place, arguments.format, arguments.encoders, arguments.rounds)
         report(results, num_bytes)
-        steady(place, arguments.encoders, results)
+        steady(place, arguments.format, arguments.encoders, results)
 
 
 if __name__ == "__main__":

@@ -167,12 +167,18 @@ class Loader(LoaderBase):
         self._has_skipped = False  # since the pass was opened
 
     def __len__(self) -> int:
-        """Batches of this epoch on this rank, equal on all ranks; those before a resume are included."""
+        """Batches of this epoch on this rank, equal on all ranks; those before a resume are included.
+
+        At an epoch's end those of the next one, which differ if batch size or ranks changed in the middle.
+        """
         return self._cursor.num_batches
 
     def __repr__(self) -> str:
         """Return the place, and the nodes from left to right."""
-        place = f"epoch {self.epoch:,}, batch {self._cursor.done:,} of {len(self):,}, step {self.step:,}"
+        done, total = self._cursor.done, len(self)
+        if self._cursor.complete and self.position:  # of this epoch; the length is the next one's
+            done = total = self.batches_done
+        place = f"epoch {self.epoch:,}, batch {done:,} of {total:,}, step {self.step:,}"
         return f"Loader({place}, {self.num_workers} workers: {self._pipeline!r})"
 
     def total_hint(self) -> TotalHint:
@@ -191,7 +197,7 @@ class Loader(LoaderBase):
 
     @property
     def batches_done(self) -> int:
-        """Batches of this epoch that this rank was given or that were skipped."""
+        """Batches of this epoch, at its end still this one, that this rank was given or that were skipped."""
         return 0 if self.position == 0 else self._cursor.batches_done
 
     @property

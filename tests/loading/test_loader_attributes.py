@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import re
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 from transformers import AutoTokenizer
 
 import tdstream
+from tdstream.streams.total_hint import TotalHint
 
 
 @pytest.fixture
@@ -89,6 +92,34 @@ def test_the_repr_shows_the_place(described):
     next(iterator)
     assert repr(loader).startswith("Loader(epoch 0, batch 1 of 5, step 1,")
     assert repr(loader).endswith(f"{loader.dataset!r})")
+
+
+@pytest.mark.parametrize("tail", ["drop", "wrap", "keep"])
+def test_counts_around_the_end_of_an_elastic_epoch(make_corpus, tail):
+    """23 samples, 8 in batches of 4 and 15 in batches of 3, are 2 + 5 batches; a whole epoch has 7 or 8.
+
+    Place and repr stay in the epoch at its end; the length is that of what the next pass serves.
+    """
+    corpus = make_corpus(23 * 4)  # samples of 4 tokens
+    first = tdstream.loader(corpus, seq_len=3, batch_size=4, tail=tail)
+    batches = iter(first)
+    next(batches), next(batches)
+    loader = tdstream.loader(corpus, seq_len=3, batch_size=3, tail=tail)
+    loader.load_state_dict(first.state_dict())
+    whole = 7 if tail == "drop" else 8
+    for start, total, epoch in ((2, 7, 0), (0, whole, 1), (0, whole, 2)):
+        bar = tdstream.progress(loader, disable=False, file=io.StringIO(), mininterval=0)
+        plain = tqdm(loader, initial=start, disable=False, file=io.StringIO())
+        assert (plain.total, bar.format_dict["total"], loader.total_hint().done) == (total, total, start)
+        assert tdstream.steps(loader, epochs=1).per_epoch == total
+        for done, _ in enumerate(bar, start + 1):
+            assert (loader.epoch, loader.batches_done, len(loader)) == (epoch, done, total)
+            assert loader.total_hint() == TotalHint(kind="counted", total=total, done=done)
+        assert (bar.n, bar.format_dict["total"], done) == (total, total, total)
+        assert (loader.epoch, loader.batches_done) == (epoch, total)
+        assert repr(loader).startswith(f"Loader(epoch {epoch}, batch {total} of {total}, step ")
+        assert (len(loader), loader.total_hint().done) == (whole, 0)
+        assert tdstream.steps(loader, epochs=1).per_epoch == whole
 
 
 def test_the_repr_of_a_live_stream(tokenizer_dir):
