@@ -50,6 +50,10 @@ def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, own_proces
     except BrokenPipeError:  # as in `tdstream inspect DIR | head`
         discard_output()
         return EXIT_NO_READER
+    except OSError as error:  # of a file that somebody removes or closes in the meantime
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{parser.prog}: error: {where}{error.strerror or error}.", file=sys.stderr)
+        return EXIT_ERROR
 
 
 def _make_parser() -> argparse.ArgumentParser:

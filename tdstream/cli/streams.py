@@ -63,11 +63,24 @@ def standard_streams(*, own_process: bool) -> Iterator[None]:
     if own_process:
         _open_closed()
     before = sys.stdout, sys.stderr
+    errors = _escape_what_stdout_lacks()
     sys.stdout, sys.stderr = Output(sys.stdout), QuietStream(sys.stderr)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        if errors is not None:
+            getattr(sys.stdout, "reconfigure", lambda **_: None)(errors=errors)
+
+
+def _escape_what_stdout_lacks() -> str | None:
+    r"""Let stdout write \u4e16 for a character that its encoding lacks; return what it did before."""
+    stdout: Any = sys.stdout
+    if not hasattr(stdout, "reconfigure"):
+        return None
+    before = str(stdout.errors)
+    stdout.reconfigure(errors="backslashreplace")  # as stderr does
+    return before
 
 
 def _open_closed() -> None:

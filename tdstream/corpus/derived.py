@@ -40,11 +40,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 def list_places(directory: Path) -> list[Path]:
     """Return the directories for files derived from a corpus, the preferred one first."""
-    own = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+    own = _hash_path(str(directory))
     found = [directory / DERIVED_DIR]
     with suppress(RuntimeError):  # there is no home directory
         found.append(user_cache("corpora") / own)
     return found
+
+
+def _hash_path(path: str) -> str:
+    """Return a name for a path, whose bytes need not be UTF-8."""
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def find_place_elsewhere(path: str) -> Path:
@@ -53,9 +58,7 @@ def find_place_elsewhere(path: str) -> Path:
     Raises OutputError if there is no home directory.
     """
     try:
-        return (
-            user_cache("corpora") / hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        )
+        return user_cache("corpora") / _hash_path(path)
     except RuntimeError:
         raise OutputError(
             f"Files derived from {path} are kept in the user's cache, but there is no home directory. Set "

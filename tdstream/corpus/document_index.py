@@ -52,7 +52,7 @@ def read_ends(directory: Path, meta: CorpusMeta, chunk_file: str) -> NDArray[np.
     Raises CorpusNotFoundError if the file is missing, and CorpusError if it has another size than promised.
     """
     path, documents = directory / ends_name(chunk_file), meta.chunk_documents[chunk_file]
-    size = path.stat().st_size if path.exists() else None
+    size = path.stat().st_size if path.is_file() else None
     check_size(path, size, documents, ENDS_DTYPE, _ENDS)
     ends: NDArray[np.int64] = map_array(path, ENDS_DTYPE, documents, _ENDS)
     return ends
@@ -116,7 +116,7 @@ def _map_all(
 ) -> DocumentEnds:
     """Return the ends in files, by the names, counts and versions of the files."""
     load = partial(_map_ends, place, names, counts)
-    key = hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join(versions).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return DocumentEnds(offsets, np.array(counts, np.int64), load, key=key)
 
 

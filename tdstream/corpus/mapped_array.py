@@ -9,8 +9,7 @@ import os
 import stat
 import weakref
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,17 +34,26 @@ def list_sizes(directory: Path) -> dict[str, int]:
 
 def list_versions(directory: Path) -> dict[str, FileVersion]:
     """Return the size and modification time of each file in a directory, by name."""
-    descriptor = os.open(directory, os.O_RDONLY)  # stat by descriptor: the quickest way for 10^5 files
-    found = {}
     try:
-        for name in os.listdir(descriptor):
-            with suppress(FileNotFoundError):  # a dangling link, or a file removed in the meantime
-                status = os.stat(name, dir_fd=descriptor)
-                if stat.S_ISREG(status.st_mode):
-                    found[name] = FileVersion(status.st_size, status.st_mtime_ns)
-    finally:
-        os.close(descriptor)
-    return found
+        descriptor = os.open(directory, os.O_RDONLY)  # stat by descriptor: the quickest way for 10^5 files
+        try:
+            return dict(_list_versions(descriptor))
+        finally:
+            os.close(descriptor)
+    except PermissionError as error:
+        raise CorpusError(f"{directory} cannot be read: {error.strerror}. {_explain(error)}") from error
+
+
+def _list_versions(descriptor: int) -> Iterator[tuple[str, FileVersion]]:
+    for name in os.listdir(descriptor):
+        try:
+            status = os.stat(name, dir_fd=descriptor)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):  # a dangling link, or a file that is gone by now
+                continue
+            raise
+        if stat.S_ISREG(status.st_mode):
+            yield name, FileVersion(status.st_size, status.st_mtime_ns)
 
 
 class SizeFault(NamedTuple):
@@ -144,6 +152,8 @@ def _explain(error: OSError) -> str:
         return "Raise the limit on open files (ulimit -n)."
     if error.errno == errno.ENOMEM:
         return "Raise the limit on maps of a process (sysctl vm.max_map_count), or use fewer, larger files."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "Change its permissions, or read a copy."
     return "Was the corpus moved or deleted?"
 
 

@@ -133,7 +133,11 @@ def read_meta(path: Path) -> CorpusMeta:
     """Return the content of a meta.json; raise CorpusError if it is damaged, inconsistent or too new."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise CorpusError(
+            f"{path} cannot be read: {error.strerror}. Check its permissions, or read a copy."
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CorpusError(
             f"{path} is not JSON ({error}); it was probably cut. Prepare the corpus again."
         ) from None

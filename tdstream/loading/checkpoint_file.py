@@ -43,6 +43,9 @@ def _read_file(path: Path) -> Any:
             raise StateError(f"{path} looks like JSON but is not valid ({error}).") from None
     try:
         # Mapped, so that of a large checkpoint only the small entries are read; old files cannot be mapped.
+        if not _is_utf8(path):  # torch cannot open it by its name
+            with path.open("rb") as file:
+                return torch.load(file, map_location="cpu", weights_only=True)
         mapped = zipfile.is_zipfile(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except OSError:
@@ -52,6 +55,14 @@ def _read_file(path: Path) -> Any:
             f"{path} is neither JSON nor a file of torch.save that holds only tensors and plain values "
             f"({type(error).__name__}). Save the loader's state in a file of its own."
         ) from None
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_directory(path: Path) -> Any:

@@ -286,6 +286,12 @@ def open_source(path: str | Path, told: FormatOptions = NOTHING_TOLD) -> ShardSo
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"a corpus is named by its path, got {type(path).__name__}.")
     place = Path(path)
+    try:
+        (place / META_FILE).exists()
+    except OSError as error:  # a directory that this user may not enter
+        raise CorpusError(
+            f"{place} cannot be read: {error.strerror}. Change its permissions, or read a copy."
+        ) from None
     has_adopted = adopted.is_adopted(place)
     if not (place / META_FILE).exists() and not (place / STAGING_DIR).exists():
         return FormatSource(describe(path, told))

@@ -142,6 +142,8 @@ def _report_unreadable(file: str, error: OSError | CorpusError, findings: Findin
     """Report a shard that cannot be read: a fault, unless only this process has too many files open."""
     cause = error if isinstance(error, OSError) else error.__cause__
     number = getattr(cause, "errno", None)
+    named = getattr(cause, "filename", None)
+    file = Path(named).name if isinstance(named, (str, os.PathLike)) else file  # it may be the shard's index
     if number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         why = f"{os.strerror(number)}. Raise the limits of this process (ulimit -n) and verify again"
         findings.unchecked.append(f"{file}: {why}")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tdstream.core.words import count_of
 from tdstream.corpus.document_index import ENDS_DTYPE, ENDS_SUFFIX, ends_name
 from tdstream.corpus.mapped_array import find_size_fault, map_array
 from tdstream.corpus.meta import DOC_INDEX, META_FILE, CorpusMeta, Shard
@@ -35,7 +34,7 @@ def check_index_files(meta: CorpusMeta, sizes: dict[str, int], findings: Finding
     if -1 < meta.num_documents != sum(counts):
         wrong = f"says {meta.num_documents:,} documents, but its chunk_documents add up to {sum(counts):,}."
         findings.fault("meta", META_FILE, wrong)
-    findings.checked.append(f"sizes of indices: {len(sound):,} of {count_of(len(meta.chunks), 'shard')}")
+    findings.check_share("sizes of indices", len(sound), len(meta.chunks))
     return sound
 
 
@@ -176,9 +175,7 @@ def check_index(
     if checks and meta.eos_token_id is None:
         findings.unchecked.append("tokens that the indices point at: the end-of-text id is unknown")
     if checks:
-        findings.checked.append(
-            f"indices of document ends: {sound:,} of {count_of(len(meta.chunks), 'shard')}"
-        )
+        findings.check_share("indices of document ends", sound, len(meta.chunks))
     if meta.bos_token_id is not None:
         _check_begins(meta, bool(checks), sound, findings)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tdstream.core.errors import ConfigError, CorpusError, CorpusNotFoundError
-from tdstream.core.words import count_of
 from tdstream.corpus.mapped_array import find_size_fault, list_sizes
 from tdstream.corpus.meta import (
     DTYPES,
@@ -162,9 +161,7 @@ def check_sizes(meta: CorpusMeta, sizes: dict[str, int], findings: Findings) -> 
         if int(after[6:-4]) < int(before[6:-4]):
             wrong = f"is listed after {before} in {META_FILE}; readers follow the list, not the numbers."
             findings.fault("order", after, wrong)
-    findings.checked.append(
-        f"sizes: {len(meta.chunks) - len(damaged):,} of {count_of(len(meta.chunks), 'shard')}"
-    )
+    findings.check_share("sizes", len(meta.chunks) - len(damaged), len(meta.chunks))
     return damaged
 
 
@@ -176,7 +173,10 @@ def read_lenient_meta(path: Path, findings: Findings) -> CorpusMeta | None:
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except OSError as error:
+        findings.fault("unreadable", META_FILE, f"cannot be read: {error.strerror}.")
+        return None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         fault(f"is not JSON ({error}); it was probably truncated.")
         return None
     if not isinstance(content, dict):

@@ -95,7 +95,7 @@ def check_round_trip(
         )
         return
     same = len(documents) - len(lossy) - len(changed)
-    if documents:
+    if same:
         findings.checked.append(
             f"{same:,} of {len(documents):,} sample documents decode and encode to the same ids"
         )

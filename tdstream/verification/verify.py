@@ -137,9 +137,7 @@ def _check_checksums(
         findings.unchecked.append(f"bytes of {count_of(missing, 'shard')}: there is no checksum for them")
     found = {file: digest for file, digest in contents.digests.items() if file in expected}
     wrong = {file: digest for file, digest in found.items() if digest != expected[file]}
-    if len(found) > len(wrong):
-        total = len(expected) + missing
-        findings.checked.append(f"checksums: {len(found) - len(wrong):,} of {count_of(total, 'shard')}")
+    findings.check_share("checksums", len(found) - len(wrong), len(expected) + missing)
     moved = _check_swapped(expected, wrong, findings)
     for file in sorted(wrong.keys() - moved - damaged):
         differs = f"does not hold the bytes that were written: its SHA-256 differs from {META_FILE}'s."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tdstream.core.words import count_of
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
@@ -60,6 +62,11 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+
+    def check_share(self, what: str, sound: int, shards: int) -> None:
+        """Note how many shards a check found sound; nothing where it is none, since the faults say why."""
+        if sound:
+            self.checked.append(f"{what}: {sound:,} of {count_of(shards, 'shard')}")
 
     def fault(self, kind: str, file: str, message: str) -> None:
         """Add a `Fault`."""
