@@ -228,8 +228,9 @@ def test_the_table_of_flags_is_that_of_prepare(capsys: pytest.CaptureFixture[str
 
 
 def test_flags_on_the_pages_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    """A --flag that a page mentions belongs to a command, an example, pip or torchrun."""
+    """A --flag that a page mentions belongs to a command, an example, pip, torchrun or a container."""
     known = {"--help", "--version", "--nnodes", "--nproc_per_node", "--standalone", "--system-site-packages"}
+    known.add("--shm-size")
     for command in ("prepare", "merge", "inspect", "verify", "state", "locate", "bench", "export", "adopt"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
