@@ -299,12 +299,14 @@ def _record(owner: Owner) -> bytes:
 
 
 def _start_of(pid: int) -> str:
-    """Return the clock tick at which a process began; "" if the system does not tell."""
+    """Return the clock tick at which a process began; "" if the system does not tell, or if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return text.rpartition(")")[2].split()[19]  # after the program's name, which may hold anything
+    state, *fields = text.rpartition(")")[2].split()  # after the program's name, which may hold anything
+    # A killed process keeps its number until its parent asks, and in a container perhaps nobody does.
+    return "" if state in ("Z", "X") else fields[18]
 
 
 def _machine() -> str:

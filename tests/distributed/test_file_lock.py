@@ -225,3 +225,21 @@ def test_an_abandoned_lock_goes_to_one(no_locks, tmp_path):
 def test_the_names_beside_a_lock():
     """What a preparation may remove."""
     assert marker_names("lock") == r"(owner|(?:shared|new|stale)-[0-9a-f]{16})\.lock"
+
+
+def test_an_owner_that_nobody_collects(no_locks, tmp_path):
+    """Killed, but still in the list of processes, as under a first process that does not ask."""
+    path = tmp_path / "lock"
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        owner = replace(Owner.here(), pid=child.pid, start=file_lock._start_of(child.pid))
+        path.with_name("owner.lock").write_text(json.dumps(asdict(owner)))
+        assert try_lock(path) is None
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        lock = try_lock(path)
+        assert lock is not None
+        lock.close()
+    finally:
+        child.kill()
+        child.wait()
