@@ -24,8 +24,8 @@ def skip_known_files(
 ) -> PrepareOptions | PrepareResult:
     """Return the options of an append without the files that are in the corpus; the result if all are.
 
-    Raises ConfigError for a file that has changed since its documents were written and, unless `resume` is
-    given, if none is new.
+    Raises ConfigError for a file that has changed since its documents were written, for one that was not
+    read whole and, unless `resume` is given, if none is new.
     """
     output = options.output.output_path
     unfinished = read_unfinished(output) if options.output.resume else None
@@ -72,6 +72,12 @@ def check_list(options: PrepareOptions, base: CorpusMeta, plan: CorpusMeta) -> N
 
 
 def _check_not_changed(output: Path, found: SortedFiles) -> None:
+    if found.partial:
+        raise ConfigError(
+            f"Of {found.partial[0]}, the corpus in {output} holds perhaps only the first records, because "
+            f"max_samples ended there. The rest cannot be appended: name the other files alone, or prepare "
+            f"the whole as another corpus."
+        )
     if found.grown:
         file, size = found.grown[0]
         raise ConfigError(

@@ -165,7 +165,7 @@ class Preparation:
             plan,
             encoder=encoder.name,
             made_from=summarize_identity(identity),
-            input_files=record_files(files, identity),
+            input_files=record_files(files, identity, source.find_files_reached()),
         )
         with self._writer(plan, identity) as writer:
             ledger = Ledger.of(writer.entries, source.begin)
@@ -187,7 +187,9 @@ class Preparation:
                             block.num_records, ledger.counts + held_out.counts, block.bytes_read
                         )
                         del block  # free a possibly large block while waiting for the next
-            meta = self._finish(writer, ledger, held_out, short_hash(identity))
+            reached = source.find_files_reached()  # known only now where max_samples ended the reading
+            read = plan.input_files if reached is None else record_files(files, identity, reached)
+            meta = self._finish(writer, ledger, held_out, short_hash(identity), read)
         self._observer.end()
         _warn_about(ledger.counts)
         return PrepareResult(
@@ -227,7 +229,12 @@ class Preparation:
         return EncoderPool(batches, setup, text.num_proc)
 
     def _finish(
-        self, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut, source_hash: str
+        self,
+        writer: CorpusWriter,
+        ledger: Ledger,
+        held_out: HeldOut,
+        source_hash: str,
+        input_files: list[str],
     ) -> CorpusMeta | None:
         def note() -> dict[str, Any]:
             return {**ledger.last_note(), **held_out.last_note()}
@@ -242,7 +249,9 @@ class Preparation:
             )
         if ledger.counts.documents == 0:
             raise _no_document(self._options.text.dataset, ledger.counts.skipped)
-        return writer.finish(num_documents=ledger.counts.documents, note=note(), source=source_hash)
+        return writer.finish(
+            num_documents=ledger.counts.documents, note=note(), source=source_hash, input_files=input_files
+        )
 
 
 def write_block(block: TokenBlock, writer: CorpusWriter, ledger: Ledger, held_out: HeldOut) -> None:

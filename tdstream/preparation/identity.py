@@ -252,7 +252,7 @@ def _describe_files(found: SortedFiles) -> str:
 def _advise_on_files(options: PrepareOptions, found: SortedFiles) -> str:
     """Return what to do about a complete corpus of other documents; no document may be written twice."""
     others = "{overwrite} to replace them, or choose another place."
-    is_old = found.grown or found.changed or (found.known and not found.new)
+    is_old = found.partial or found.grown or found.changed or (found.known and not found.new)
     if options.tasks.task is not None or options.holdout.asked or is_old:
         return f"Pass {others}"
     if found.known and found.new:

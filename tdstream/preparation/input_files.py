@@ -2,8 +2,9 @@
 
 A record is a string of six parts, "size:mtime_ns:first:content:path:options": the bytes of the file, its
 modification time, hashes of its first 256 bytes, of its first and last 64 KiB and of its absolute path, and
-one of the options that decide what is read of it. A file with an equal size and content hash is the same one,
-under whatever path. A file that begins with the bytes of a recorded one has grown.
+one of the options that decide what is read of it. A seventh part, "part", stands in that of a file in which
+`max_samples` ended the reading. A file with an equal size and content hash is the same one, under whatever
+path. A file that begins with the bytes of a recorded one has grown.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tdstream.corpus.meta import CorpusMeta
+from tdstream.text.batches import FilesReached
 from tdstream.text.provenance import describe_file
 
 _FIRST = 256
 _EDGE = 1 << 16
 _MOST_PROVED = 2000  # files of a corpus without records that are looked for
+_PART = "part"
 _LEAST_PREFIX = 256  # bytes; shorter files, such as the head of a csv file, begin unrelated ones too
 
 
@@ -35,17 +38,21 @@ class InputFile(NamedTuple):
     content: str
     path: str
     options: str
+    part: str = ""
+    """`_PART` if perhaps not all of its records were read, else empty."""
 
     @classmethod
     def parse(cls, record: str) -> InputFile | None:
         """Return the file of a record; None if it is of another form."""
         parts = record.split(":")
-        if len(parts) != len(cls._fields) or not all(part.lstrip("-").isdigit() for part in parts[:2]):
+        if not 6 <= len(parts) <= 7 or parts[6:] not in ([], [_PART]):
+            return None
+        if not all(part.lstrip("-").isdigit() for part in parts[:2]):
             return None
         return cls(int(parts[0]), int(parts[1]), *parts[2:])
 
     def __str__(self) -> str:
-        return ":".join(map(str, self))
+        return ":".join(map(str, self if self.part else self[:-1]))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -54,6 +61,8 @@ class SortedFiles:
 
     new: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    """Files of which perhaps only the first records are in the corpus, for `max_samples`."""
     grown: list[tuple[str, int]] = field(default_factory=list)
     """Files that begin with the bytes of one that is in the corpus, and how many."""
     changed: list[str] = field(default_factory=list)
@@ -66,7 +75,7 @@ class SortedFiles:
     @property
     def are_all(self) -> bool:
         """Whether the corpus has all of these files, and no others."""
-        rest = self.new or self.grown or self.changed or self.num_others
+        rest = self.new or self.partial or self.grown or self.changed or self.num_others
         return bool(self.known) and self.is_certain and not rest
 
     def describe(self) -> str:
@@ -76,10 +85,17 @@ class SortedFiles:
         return f"{known:,} of {known + new:,} files {first} in the corpus already, {new:,} {second} new"
 
 
-def record_files(files: Iterable[str], identity: dict[str, Any]) -> list[str]:
-    """Return the records of files, for meta.json; `identity` is that of their preparation."""
+def record_files(
+    files: Sequence[str], identity: dict[str, Any], reached: FilesReached | None = None
+) -> list[str]:
+    """Return the records of files, for meta.json; `identity` is that of their preparation.
+
+    `reached` tells which of them were read; None means all.
+    """
     options = _hash_options(identity)
-    return [str(_describe(file, options)) for file in files]
+    whole, begun = reached or (len(files), len(files))
+    records = [_describe(file, options) for file in files[:begun]]
+    return [str(record if n < whole else record._replace(part=_PART)) for n, record in enumerate(records)]
 
 
 def sort_files(files: Sequence[str], identity: dict[str, Any], base: CorpusMeta) -> SortedFiles:
@@ -89,6 +105,7 @@ def sort_files(files: Sequence[str], identity: dict[str, Any], base: CorpusMeta)
     records = [record for record in parsed if record is not None and record.options == options]
     by_path = {record.path: record for record in records}
     by_content = {(record.size, record.content) for record in records}
+    partial = by_content - {(record.size, record.content) for record in records if not record.part}
     others = set(by_content)
     by_first = defaultdict(set)
     for record in records:
@@ -103,13 +120,13 @@ def sort_files(files: Sequence[str], identity: dict[str, Any], base: CorpusMeta)
             found.known.append(file)
             continue
         if before is not None and (before.size, before.mtime_ns) == (size, mtime_ns):
-            found.known.append(file)
+            (found.partial if before.part else found.known).append(file)
             others.discard((before.size, before.content))
             continue
         now = _describe(file, options)
         prefixes = by_first[now.first] | ({(before.size, before.content)} if before is not None else set())
         if (now.size, now.content) in by_content:
-            found.known.append(file)
+            (found.partial if (now.size, now.content) in partial else found.known).append(file)
             others.discard((now.size, now.content))
         elif (prefix := _find_prefix(file, now.size, prefixes)) is not None:
             found.grown.append((file, prefix))

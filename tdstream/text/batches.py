@@ -19,6 +19,8 @@ from tdstream.text.records import SegmentPlace, Segments
 
 Task = tuple[int, int] | None
 """Number i and count n of a task that reads share i of n; None reads all."""
+FilesReached = tuple[int, int]
+"""How many files are read whole, and how many at least in part; files are read in order."""
 _MOST_BYTES = 4 << 20  # of text in a batch: what an encoder makes of it is many times as large
 
 
@@ -124,6 +126,15 @@ class OnDisk(Protocol):
         ...
 
 
+@runtime_checkable
+class InFiles(Protocol):
+    """Segments that are runs of whole files."""
+
+    def find_file(self, segment: int) -> int:
+        """Return the number of a segment's first file."""
+        ...
+
+
 class TextBatches:
     """An opened text. Close it, or use it in a `with` statement."""
 
@@ -137,6 +148,7 @@ class TextBatches:
         self.begin = self._share.begin
         """The place before the next record."""
         self._num_records = 0
+        self._segment = self.begin.segment  # the last of which a record was read
         self._bytes_before, self.total_bytes = _find_bytes(segments, self._share)
         """Bytes of the files to read, compressed as they are; None if unknown, or if only a part is read."""
 
@@ -180,7 +192,7 @@ class TextBatches:
 
     def go_to(self, place: SegmentPlace, num_records: int) -> None:
         """Begin at a place, after so many records that an earlier run has read."""
-        self.begin, self._num_records = place, num_records
+        self.begin, self._num_records, self._segment = place, num_records, place.segment
 
     def count_rows(self) -> list[int]:
         """Return how many records of each segment all tasks together read, counting where necessary.
@@ -193,6 +205,27 @@ class TextBatches:
                 f"of it once more. Use val_fraction."
             )
         return [] if self._segments is None else count_rows(self._segments, self._options.max_samples)
+
+    def find_files_reached(self) -> FilesReached | None:
+        """Return which files max_samples lets all tasks read, as of now; None for all of them.
+
+        A file whose last record is also the last that was read counts as read in part.
+        """
+        limit, segments, last = self._options.max_samples, self._segments, self._segment
+        if limit is None or segments is None:
+            return None
+        if self._task is None:
+            if self._num_records < limit or (self.facts.total is not None and self.facts.total <= limit):
+                return None
+        else:
+            rows = count_rows(segments, limit)
+            if sum(rows) < limit:
+                return None
+            last = len(rows) - 1
+        opened: object = segments
+        if not isinstance(opened, InFiles):
+            return (0, len(self.facts.files))
+        return (opened.find_file(last), opened.find_file(last + 1))
 
     def batches(self) -> Iterator[TextBatch]:
         """Read the texts; raise SourceError for a record without text, unless these are skipped."""
@@ -219,6 +252,7 @@ class TextBatches:
         """Yield the texts of a segment after its first records, and return how many may still be read."""
         if left == 0 or self._segments is None:
             return left
+        self._segment = segment
         self._tables, self._ended = self._segments.read(segment, self._options.batch_size, skip), False
         row = skip
         while left is None or left > 0:

@@ -68,7 +68,11 @@ class LocalFiles:
 
     def count_bytes(self, segments: int) -> int:
         """Return the bytes of the files of the first segments, as they are on disk."""
-        return self._starts[self._find_files(segments)[0]]
+        return self._starts[self.find_file(segments)]
+
+    def find_file(self, segment: int) -> int:
+        """Return the number of a segment's first file; that of all files after the last segment."""
+        return self._find_files(segment)[0]
 
     def read(self, segment: int, batch_size: int, first_row: int = 0) -> Iterator[Table]:
         """Read the records of a segment after the first ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -145,11 +146,17 @@ class CorpusWriter:
             self._held_out.append(token_ids, ends)
 
     def finish(
-        self, *, num_documents: int, note: dict[str, Any] | None = None, source: str = ""
+        self,
+        *,
+        num_documents: int,
+        note: dict[str, Any] | None = None,
+        source: str = "",
+        input_files: list[str] | None = None,
     ) -> CorpusMeta:
         """Complete the corpus, move it into place, and return its meta.json.
 
-        `note` is the journal's note on the last shard; `source` is the hash of an appended source.
+        `note` is the journal's note on the last shard; `source` is the hash of an appended source;
+        `input_files` takes the place of the plan's.
         """
         self._close(note or {})
         entries = self._writer.entries
@@ -157,10 +164,11 @@ class CorpusWriter:
             raise CorpusError(
                 "No token was written; a corpus holds at least one. Check that the source holds text."
             )
+        plan = self._plan if input_files is None else replace(self._plan, input_files=input_files)
         if self._base is None:
-            meta = complete_meta(self._plan, entries, num_documents)
+            meta = complete_meta(plan, entries, num_documents)
         else:
-            meta = appended_meta(self._base, self._plan, entries, num_documents, source)
+            meta = appended_meta(self._base, plan, entries, num_documents, source)
         if self._held_out is not None:
             with explain_os_errors(self._staging.output):
                 self._held_out.finish(meta.encoder)

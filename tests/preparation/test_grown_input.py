@@ -19,6 +19,7 @@ from tdstream.preparation.engine import prepare_corpus
 from tdstream.preparation.options import PrepareOptions
 from tdstream.preparation.result import PrepareResult
 from tdstream.verification.verify import verify_corpus
+from tdstream.writing.merge import merge_tasks
 
 Prepare = Callable[..., PrepareResult]
 DAYS = [[f"day {day} text {number} {'x ' * (number % 5)}" for number in range(40)] for day in range(5)]
@@ -261,3 +262,57 @@ def test_a_list_that_grew(tmp_path: Path, tokenizer_dir: Path, check: Callable[.
     check(1, 2)
     with pytest.raises(ConfigError, match=r"The first 40 records of the list are in"):
         tdstream.prepare([*old, *new], tokenizer_dir, tmp_path / "out", append=True, **how)
+
+
+class TestMaxSamples:
+    """Files that were not read, or not to their ends: 40 records each, in the order of their names."""
+
+    @pytest.mark.parametrize("tasks", [None, 2])
+    def test_files_that_were_not_reached_are_new(
+        self, tmp_path: Path, prepare: Prepare, check: Callable[..., None], tasks: int | None
+    ) -> None:
+        """A limit of 20 ends in the first of two files: the second can be appended, the first cannot."""
+        for task in [None] if tasks is None else range(tasks):
+            prepare(max_samples=20, task=task, num_tasks=tasks)
+        if tasks is not None:
+            merge_tasks(tmp_path / "out")
+        for resume in (False, True):
+            with pytest.raises(ConfigError, match=r"Of .*day1\.jsonl, the corpus in .* only the first rec"):
+                prepare(append=True, resume=resume)
+        result = prepare("data/day2.jsonl", append=True, resume=True)
+        assert (result.counts.documents, result.was_complete) == (40, False)
+        with pytest.raises(ConfigError, match=r"These documents were already appended"):
+            prepare("data/day2.jsonl", append=True)
+
+    def test_a_limited_append_too(self, tmp_path: Path, prepare: Prepare) -> None:
+        """Of days 3 and 4, the first 50 records: day 3 is in, day 4 in part, also under another name."""
+        prepare()
+        for day in (3, 4):
+            write_day(tmp_path / "more", day)
+        prepare("more", append=True, max_samples=50)
+        with pytest.raises(ConfigError, match=r"day3\.jsonl is in the corpus in .* already"):
+            prepare("more/day3.jsonl", append=True)
+        write_day(tmp_path, 4, "copy.jsonl")
+        with pytest.raises(ConfigError, match=r"Of .*copy\.jsonl, the corpus in .* only the first records"):
+            prepare("copy.jsonl", append=True)
+
+    def test_a_limit_beyond_the_end(
+        self, tmp_path: Path, prepare: Prepare, check: Callable[..., None]
+    ) -> None:
+        """All files were read whole, so the directory may grow."""
+        prepare(max_samples=81)
+        write_day(tmp_path / "data", 3)
+        assert prepare(append=True).counts.documents == 40
+        check(1, 2, 3)
+
+    def test_after_a_resume(self, tmp_path: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The second run only finishes: where the reading ended is known from the journal."""
+        finish = engine.Preparation._finish
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.Preparation, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                prepare(max_samples=50, tokens_per_chunk=100)
+        assert engine.Preparation._finish is finish
+        prepare(max_samples=50, tokens_per_chunk=100, resume=True)
+        with pytest.raises(ConfigError, match=r"Of .*day2\.jsonl, the corpus in .* only the first records"):
+            prepare(append=True, tokens_per_chunk=100)
