@@ -24,11 +24,18 @@ FLOORS = (  # each room imports only from rooms above it
     ("pipelines",),
     ("loading",),
     ("monitor",),
-    ("cli", "compat", "testing"),
+    ("cli", "compat", "integrations", "testing"),
     ("__main__",),
 )
 SHARED_BY_NODES = {"base", "batch", "document_fields", "rows"}
-HEAVY = {"datasets": {"text"}, "transformers": {"text"}, "pyarrow": {"text", "formats"}}
+HEAVY = {
+    "datasets": {"text"},
+    "pyarrow": {"text", "formats"},
+    "transformers": {"text", "integrations"},
+    "accelerate": {"integrations"},
+    "lightning": {"integrations"},
+    "torchtitan": {"integrations"},
+}
 
 
 def modules() -> list[Path]:

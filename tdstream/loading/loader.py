@@ -15,6 +15,11 @@ import torch
 from tdstream.core.checks import check_bool, check_int, check_seconds
 from tdstream.core.errors import ConfigError
 from tdstream.distributed.topology import current_worker
+from tdstream.loading.accelerate_state import (
+    accelerate_device,
+    add_to_gradient_state,
+    remove_from_gradient_state,
+)
 from tdstream.loading.device import Transfer
 from tdstream.loading.loader_base import LoaderBase
 from tdstream.loading.locate import Located, SavedPipeline, locate_step
@@ -210,6 +215,27 @@ class Loader(LoaderBase):
         """Batches handed out in the whole run, over all epochs and restarts."""
         return self._cursor.step
 
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the batch that was just handed out is the last of its pass; accelerate asks."""
+        return self._cursor.left == 0
+
+    @property
+    def remainder(self) -> int:
+        """Samples in the last global batch that repeated ones fill; accelerate's gather drops those.
+
+        0 if it is whole or, with "keep", smaller: a row without a sample has no labels.
+        """
+        return self.last_samples if self._pipeline.splitter.tail == "wrap" else 0
+
+    @property
+    def last_samples(self) -> int:
+        """Samples that the epoch has for an incomplete last global batch; 0 if it has only whole ones."""
+        cursor = self._cursor
+        span, epoch = cursor.spans[-1], cursor.served_epoch
+        begin = span.position if span.epoch == epoch else 0
+        return (self._pipeline.splitter.upstream.num_samples(epoch) - begin) % cursor.global_batch
+
     def state_dict(self) -> dict[str, Any]:
         """Return the portable state; no worker is asked or started."""
         self._note_dataset_epoch()
@@ -288,7 +314,18 @@ class Loader(LoaderBase):
             self._cursor.choose(asked)
 
     def _begin_pass(self) -> None:
+        if self._was_prepared:
+            self._follow_accelerate()
         self._open()
+
+    def _follow_accelerate(self) -> None:
+        """Do what prepare() promises: tell GradientState, and put batches on accelerate's device."""
+        device = accelerate_device() if self._given["device"] is None else None
+        if device is not None and not self._transfer.needed:
+            self._transfer = Transfer(device, self._given["prefetch"])
+            self._pipeline.collate.stays_packed = True
+            self._drop_workers()  # persistent ones would go on unpacking
+        add_to_gradient_state(self)
 
     def _open(self, again: bool = False) -> None:
         """Open the pass that is due, or the running one again after skipped batches."""
@@ -324,7 +361,7 @@ class Loader(LoaderBase):
             return batch
         if cursor.left and not self._has_skipped:
             raise RuntimeError(f"the workers ended {cursor.left:,} batches before the epoch's end.")
-        cursor.finish()
+        self._leave_pass()
         return None
 
     def _mark(self) -> tuple[dict[str, Any], bool]:
@@ -338,9 +375,13 @@ class Loader(LoaderBase):
         self._cursor.fail()
         self._transfer.end()
         self._drop_workers()
+        if self._was_prepared:
+            remove_from_gradient_state(self)
 
     def _leave_pass(self) -> None:
         self._cursor.finish()
+        if self._was_prepared:
+            remove_from_gradient_state(self)
 
 
 @overload

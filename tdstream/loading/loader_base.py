@@ -26,9 +26,18 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
     A pass begins when its first batch is asked for, so an epoch chosen or a state loaded until then counts.
     """
 
-    # Accelerate's prepare() then returns the loader as it is instead of building another over its dataset.
-    _is_accelerate_prepared = True
-    use_stateful_dataloader = True
+    use_stateful_dataloader = True  # accelerate then saves and loads the state
+    _was_prepared = False  # by accelerate
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Asked by accelerate's prepare(): it takes the loader as it is, and builds none over its dataset."""
+        self._was_prepared = True
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        self._was_prepared = value
 
     _given: dict[str, Any]
     """The arguments that make an equal loader of an equal pipeline."""
