@@ -74,6 +74,6 @@ $(FORMATS_VENV)/.formats: tests/formats/constraints.txt constraints.txt pyprojec
 
 $(TRAINERS_VENV)/.trainers: tests/integrations/constraints.txt constraints.txt pyproject.toml .ci/constraints.py
 	$(MAKE) VENV=$(TRAINERS_VENV) $(TRAINERS_VENV)/.dev
-	$(TRAINERS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint $(TRAINERS_VENV)/constraints.txt --requirement tests/integrations/constraints.txt
+	$(TRAINERS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--requirement tests/integrations/constraints.txt
 	touch $@

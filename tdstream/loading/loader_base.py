@@ -89,6 +89,14 @@ class LoaderBase(StatefulDataLoader):  # type: ignore[misc]  # torchdata is not 
         """Return an iterator over one epoch or its rest; it begins when its first batch is asked for."""
         return LoaderIterator(self)
 
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Refuse to be the dataset of another loader, as in `Trainer(train_dataset=loader)`."""
+        raise ConfigError(
+            "a tdstream.loader is iterated, not indexed: another loader cannot read it as its dataset. "
+            "Iterate it. In transformers' Trainer, use TdstreamTrainerMixin of "
+            "tdstream.integrations.transformers."
+        )
+
     def __bool__(self) -> bool:
         """Always true, so that `if loader:` does not call `__len__`."""
         return True

@@ -251,6 +251,12 @@ def test_what_the_trainer_cannot_count_is_refused(corpus: Path, caplog: pytest.L
     assert "leaves out 3 of 203 samples" in caplog.text
 
 
+def test_a_trainer_without_the_mixin_is_told_of_it(corpus: Path) -> None:
+    """It makes a DataLoader over the loader, which asks for items by their numbers."""
+    with pytest.raises(tdstream.ConfigError, match="use TdstreamTrainerMixin"):
+        next(iter(DataLoader(make(corpus), batch_size=8)))
+
+
 def test_each_evaluation_is_the_same(corpus: Path) -> None:
     """Every pass serves epoch 0, each sample once."""
     data = Mixed(make(corpus)).get_eval_dataloader(make(corpus, tail="keep"))
