@@ -155,4 +155,10 @@ def _add_option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -
         parser.add_argument(flag, type=_PARSERS[kind], default=field.default, **settings)
 
 
-_PARSERS: dict[Any, Callable[[str], Any]] = {str: str, int: whole_number, float: float, Path: Path}
+def _named_path(text: str) -> Path:
+    if not text:  # an unset variable of a script; Path would take it for the working directory
+        raise argparse.ArgumentTypeError("expected a path, got ''")
+    return Path(text)
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {str: str, int: whole_number, float: float, Path: _named_path}

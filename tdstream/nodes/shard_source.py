@@ -168,6 +168,11 @@ class ShardSource(IdentityState):
         for file, old, new in zip(self.files, was, now, strict=False):
             if old != new:
                 return [f"shard {file} had {old:,} tokens, has {new:,}"]
+        if 0 < len(was) < len(now):
+            return [
+                f"{self.name}: there are more shards, from {self.files[len(was)]} on (the corpus was "
+                f"appended to, which gives an epoch other samples)"
+            ]
         return [f"{self.name}: the sizes of the shards differ"]
 
     def _read_meta(self, sizes: Mapping[str, int], dtype: str | None) -> CorpusMeta:

@@ -70,6 +70,8 @@ def prepare(
         )
     files = options.get("data_files", ())
     options["data_files"] = (files,) if isinstance(files, str) else tuple(map(str, files))
+    if not os.fspath(output_path):  # which Path would take for the working directory
+        raise ConfigError("output_path must name a directory, got ''.")
     asked = PrepareOptions.of(**named(source, tokenizer, name), output_path=Path(output_path), **options)
     asked.check_output()
     # Imported after the checks: datasets and transformers take seconds to load.

@@ -54,6 +54,11 @@ def find_ending(name: str) -> str:
     return ending + compressed if ending else ""
 
 
+def strip_compression(path: str) -> str:
+    """Return a path without the ending that tells how the file is compressed."""
+    return path[: len(path) - len(_split_compressed(path.lower())[1])]
+
+
 def find_format(name: str) -> str:
     """Return the format that a name tells; empty if it is unknown."""
     return FORMATS.get(_split_compressed(find_ending(name))[0], "")

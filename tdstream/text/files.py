@@ -29,6 +29,7 @@ from tdstream.text.file_formats import (
     check_one_format,
     find_ending,
     judge_file,
+    strip_compression,
 )
 from tdstream.text.file_search import (
     ALREADY_READ,
@@ -70,6 +71,21 @@ class FileList:
         """Log the description, once in a process; as a warning if anything is left out that may be missed."""
         expected = all(left.reason in (HIDDEN, DESCRIPTION) for left in self.left_out)
         _log_once(logging.INFO if expected else logging.WARNING, f"{asked}: {self.describe()}")
+        twins = self.find_twins()
+        if twins:
+            first, second = map(show_path, twins[0])
+            more = f", and {len(twins) - 1:,} more such files" if len(twins) > 1 else ""
+            _log_once(
+                logging.WARNING,
+                f"{asked}: {first} is read, and so is {second}{more}. If one is the other, compressed, its "
+                f"documents are read twice: move it away, or name the files by a pattern.",
+            )
+
+    def find_twins(self) -> list[tuple[str, str]]:
+        """Return files whose names differ from that of an earlier one in the compression alone, after it."""
+        earlier: dict[str, str] = {}
+        pairs = [(earlier.setdefault(strip_compression(file), file), file) for file in self.files]
+        return [(first, file) for first, file in pairs if first is not file]
 
     def count_endings(self) -> dict[str, int]:
         """Return the number of files with each ending, the most frequent first."""

@@ -213,6 +213,18 @@ def test_many_sizes_make_a_small_state(make_corpus):
         swapped.load_state_dict(many.state_dict())
 
 
+def test_a_corpus_that_was_appended_to_is_named_so(make_corpus):
+    """The refusal says where the new shards begin, not only that sizes differ."""
+    before, after = (
+        ShardSource(make_corpus(10, 4, name="old")),
+        ShardSource(make_corpus(10, 4, 7, name="new")),
+    )
+    with pytest.raises(StateError, match=r"more shards, from chunk_000002\.bin on \(the corpus was appended"):
+        after.load_state_dict(before.state_dict())
+    with pytest.raises(StateError, match="the sizes of the shards differ"):
+        before.load_state_dict(after.state_dict())
+
+
 def test_a_state_is_built_fresh(make_corpus):
     """A caller who changes a state changes nothing here."""
     source = ShardSource(make_corpus(10))

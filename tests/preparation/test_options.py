@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tdstream
+from tdstream.cli.main import main
 from tdstream.core.errors import ConfigError
 from tdstream.preparation.options import PrepareOptions
 
@@ -33,6 +36,18 @@ def test_empty_names(name: str) -> None:
     empty: dict[str, Any] = {name: ""}
     with pytest.raises(ConfigError, match=rf"^{name} must not be empty\.$"):
         PrepareOptions.of(**empty)
+
+
+def test_an_empty_output_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unset variable of a script does not mean the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"output_path must name a directory, got ''"):
+        tdstream.prepare(["a text"], "any", "")
+    with pytest.raises(SystemExit):
+        main(["prepare", "--output_path", ""])
+    assert "--output_path: expected a path, got ''" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,17 @@ class TestPatterns:
             write(tmp_path / "data" / name, name)
         assert prepared(tmp_path / "data/*.json*") == tokens("a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.json")
 
+    def test_a_file_beside_its_compressed_copy(
+        self, tmp_path: Path, prepared: Any, tokens: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Both are read, since they may differ, and a warning names them; other files have no twin."""
+        for name in ("a.jsonl", "a.jsonl.gz", "b.jsonl", "c/a.jsonl.zst", "c/b.jsonl.gz"):
+            write(tmp_path / "data" / name, name[0])
+        assert prepared(tmp_path / "data") == tokens("a", "a", "b", "c", "c")
+        said = [record.getMessage() for record in caplog.records if "read twice" in record.getMessage()]
+        assert len(said) == 1
+        assert f"{tmp_path}/data/a.jsonl is read, and so is {tmp_path}/data/a.jsonl.gz. If one" in said[0]
+
     def test_lines(self, tmp_path: Path, prepared: Any, tokens: Any) -> None:
         """Text files are one document each, or one per line."""
         for name in ("a", "b"):
