@@ -33,7 +33,7 @@ test-all exhaustive: lint types
 	$(BIN)/pytest $(PARALLEL) -m "not trainers" $(PYTEST_ARGS)
 
 test-formats: $(FORMATS_VENV)/.formats
-	FORMATS_ORACLES=required $(FORMATS_VENV)/bin/pytest tests/formats $(PYTEST_ARGS)
+	FORMATS_ORACLES=required $(FORMATS_VENV)/bin/pytest tests/formats tests/exchange $(PYTEST_ARGS)
 
 test-trainers: $(TRAINERS_VENV)/.trainers
 	$(TRAINERS_VENV)/bin/pytest $(PARALLEL) -m "trainers or not exhaustive" tests/integrations $(PYTEST_ARGS)

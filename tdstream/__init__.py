@@ -18,6 +18,7 @@ if typing.TYPE_CHECKING:
         TokenizerError,
     )
     from tdstream.exchange.adopt import adopt
+    from tdstream.exchange.convert import ConvertResult, convert
     from tdstream.exchange.export import ExportResult, export
     from tdstream.loading.loader import Loader, loader
     from tdstream.loading.portable_state import position_of
@@ -38,6 +39,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "Batch",
     "ConfigError",
+    "ConvertResult",
     "CorpusError",
     "CorpusNotFoundError",
     "DataMeter",
@@ -59,6 +61,7 @@ __all__ = [
     "View",
     "adopt",
     "build",
+    "convert",
     "count",
     "export",
     "loader",
@@ -72,6 +75,7 @@ __all__ = [
 _HOMES = {
     "Batch": "tdstream.nodes.batch",
     "ConfigError": "tdstream.core.errors",
+    "ConvertResult": "tdstream.exchange.convert",
     "CorpusError": "tdstream.core.errors",
     "CorpusNotFoundError": "tdstream.core.errors",
     "DataMeter": "tdstream.monitor.meter",
@@ -93,6 +97,7 @@ _HOMES = {
     "View": "tdstream.pipelines.views",
     "adopt": "tdstream.exchange.adopt",
     "build": "tdstream.pipelines.build",
+    "convert": "tdstream.exchange.convert",
     "count": "tdstream.preparation.count",
     "export": "tdstream.exchange.export",
     "loader": "tdstream.loading.loader",

@@ -30,7 +30,7 @@ FLOORS = (  # each room imports only from rooms above it
 SHARED_BY_NODES = {"base", "batch", "document_fields", "rows"}
 HEAVY = {
     "datasets": {"text"},
-    "pyarrow": {"text", "formats"},
+    "pyarrow": {"text", "formats", "exchange"},
     "transformers": {"text", "integrations"},
     "accelerate": {"integrations"},
     "lightning": {"integrations"},

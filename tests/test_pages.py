@@ -231,7 +231,8 @@ def test_flags_on_the_pages_exist(capsys: pytest.CaptureFixture[str]) -> None:
     """A --flag that a page mentions belongs to a command, an example, pip, torchrun or a container."""
     known = {"--help", "--version", "--nnodes", "--nproc_per_node", "--standalone", "--system-site-packages"}
     known.add("--shm-size")
-    for command in ("prepare", "merge", "inspect", "verify", "state", "locate", "bench", "export", "adopt"):
+    own = ("prepare", "merge", "inspect", "verify", "state", "locate", "bench", "export", "adopt", "convert")
+    for command in own:
         with pytest.raises(SystemExit):
             main([command, "--help"])
         known |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Any
 
-from tdstream.cli import adopt, bench, export, inspect, locate, merge, prepare, state, verify
+from tdstream.cli import adopt, bench, convert, export, inspect, locate, merge, prepare, state, verify
 from tdstream.cli.streams import discard_output, standard_streams
 from tdstream.core.errors import TdstreamError, as_flag
 
@@ -64,7 +64,7 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=_CommandParser
     )
-    for command in (prepare, merge, inspect, verify, state, locate, bench, export, adopt):
+    for command in (prepare, merge, inspect, verify, state, locate, bench, export, adopt, convert):
         command.add_parser(commands)
     return parser
 

@@ -20,7 +20,8 @@ chunk_documents (shard -> documents that end in it) and doc_index_checksums (sha
 index). With held-out documents: holdout ({"version": 1, "part": "train" or "val", and the options}). With
 appended documents: appended (a list of {first_chunk, documents, source}). From a preparation: made_from
 (option or input that decides the documents -> a short hash of it, without appended documents), input_files (a
-record of each file that was read, for appended ones too).
+record of each file that was read, for appended ones too). From a conversion: converted_from (the identity of
+the source, or its format).
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class CorpusMeta:
     """Option or input that decides the documents, appended ones excepted -> a hash; empty if unknown."""
     input_files: list[str] = field(default_factory=list)
     """A record of each input file, appended ones included; empty if unknown, or if there was none."""
+    converted_from: dict[str, Any] = field(default_factory=dict)
+    """Identity of the other tool's files that this corpus was converted from; empty if it was not."""
 
     @property
     def total_tokens(self) -> int:
@@ -117,7 +120,10 @@ class CorpusMeta:
         content["chunks"] = [chunk._asdict() for chunk in self.chunks]
         index = {name: getattr(self, name) for name in _INDEX_KEYS if self.doc_index}
         bos = {} if self.bos_token_id is None else {"bos_token_id": self.bos_token_id}
-        later = {name: getattr(self, name) for name in ("holdout", "appended", "made_from", "input_files")}
+        later = {
+            name: getattr(self, name)
+            for name in ("holdout", "appended", "made_from", "input_files", "converted_from")
+        }
         return {**content, **bos, **index, **{name: value for name, value in later.items() if value}}
 
 

@@ -44,7 +44,7 @@ def recognize(path: Path) -> str | None:
         raise CorpusError(
             f"{path} holds the splits {', '.join(splits)}. Name one of them, such as {path / splits[0]}."
         )
-    files = _list_files(path)
+    files = list_files(path)
     if not files:
         return None
     column = _find_column(_open(files[0]).schema)
@@ -54,7 +54,7 @@ def recognize(path: Path) -> str | None:
 def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
     """Return a piece for each record batch."""
     batches, dtypes, facts = [], set(), hashlib.sha256()
-    for file in _list_files(path):
+    for file in list_files(path):
         for batch, dtype in _list_batches(file, path):
             batches.append(batch)
             dtypes.add(dtype)
@@ -101,7 +101,8 @@ class _Batch:
     """Bytes of an offset; if rows have a fixed length, their tokens."""
 
 
-def _list_files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
+    """Return the files of a saved dataset, or the .arrow files that a path names."""
     state = path / "state.json"
     if state.is_file():
         content = json.loads(state.read_text(encoding="utf-8"))

@@ -71,7 +71,7 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
     """Return a piece for each chunk, with an item as a document."""
     index: dict[str, Any] = read_index(path) or {}
     config, chunks = index["config"], index["chunks"]
-    dtype = _check_config(path, config)
+    dtype = check_config(path, config)
     check_same_dtype(options.dtype, dtype, path)
     itemsize = STORED_AS[dtype].itemsize
     pieces, items = [], 0
@@ -101,7 +101,7 @@ def read_index(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _check_config(path: Path, config: dict[str, Any]) -> str:
+def check_config(path: Path, config: dict[str, Any]) -> str:
     """Return the type of the tokens; refuse what is no plain stream of them."""
     if config.get("encryption"):
         raise CorpusError(f"{path} is encrypted, and is not read. Write it again without encryption.")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class ShardSource(IdentityState):
     """
 
     name = "source"
+    _converted_from: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, data_dir: str | Path, *, dtype: DTypeLike | None = None) -> None:
         if not isinstance(data_dir, (str, os.PathLike)):
@@ -103,6 +105,7 @@ class ShardSource(IdentityState):
                 check_size(self.directory / file, sizes.get(file), tokens, self.dtype)
         self._mtimes = np.array([versions[file].mtime_ns for file in self.files], np.int64)
         self._checksums = tuple(meta.chunk_checksums.get(file, "") for file in self.files)
+        self._converted_from = meta.converted_from
         self.tokenizer_fingerprint = meta.tokenizer_fingerprint
         self.vocab_size, self.eos_token_id = meta.vocab_size or None, meta.eos_token_id
         self.tokenizer_name_or_path = meta.tokenizer_name_or_path
@@ -152,6 +155,8 @@ class ShardSource(IdentityState):
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return a phrase for each difference from a saved identity, naming the first shard that differs."""
+        if self._is_converted_from(saved):
+            return []
         current = self.state_dict()
         if any(equal(saved.get("content"), unknown) for unknown in ("", None)) or not current["content"]:
             saved, current = {**saved, "content": ""}, {**current, "content": ""}
@@ -160,6 +165,15 @@ class ShardSource(IdentityState):
             for part in (saved, current)
         )
         return [*self._shard_differences(saved, current), *differences(self.name, was, now)]
+
+    def _is_converted_from(self, saved: dict[str, Any]) -> bool:
+        """Return whether a state is of the files that this corpus was converted from."""
+        source = self._converted_from
+        if "sizes" not in source:
+            return False  # it was not converted, or from files without an identity
+        known = bool(saved.get("content")) and bool(source.get("content"))
+        unknown = {} if known else {"content": ""}
+        return equal({**saved, **unknown}, {**source, **unknown})
 
     def _shard_differences(self, saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
         if equal(saved.get("sizes"), current["sizes"]):

@@ -107,7 +107,7 @@ class ContentsReader:
             if dtype is not None:
                 tokens = as_tokens(piece, dtype)
                 self._examine(tokens, place, bad, contents, counted=shard.file not in self.damaged)
-                if index is not None and self.meta.eos_token_id is not None:
+                if index is not None and self.meta.eos_token_id is not None and not self.meta.converted_from:
                     index.feed(tokens, place, self.meta.eos_token_id)
                 if index is not None and self.meta.bos_token_id is not None:
                     index.feed_begins(tokens, place, self.meta.bos_token_id, begins=begins)

@@ -174,6 +174,10 @@ def check_index(
             sound += 1
     if checks and meta.eos_token_id is None:
         findings.unchecked.append("tokens that the indices point at: the end-of-text id is unknown")
+    elif checks and meta.converted_from:
+        findings.unchecked.append(
+            "tokens that the indices point at: documents of other tools may end without a token"
+        )
     if checks:
         findings.check_share("indices of document ends", sound, len(meta.chunks))
     if meta.bos_token_id is not None:

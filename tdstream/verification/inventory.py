@@ -44,6 +44,7 @@ _FIELDS: dict[str, type] = {
     "holdout": dict,
     "appended": list,
     "made_from": dict,
+    "converted_from": dict,
 }
 _PER_SHARD = {
     "chunk_checksums": "a checksum",

@@ -188,11 +188,18 @@ def _check_documents(meta: CorpusMeta, contents: Contents, damaged: set[str], fi
         return
     if contents.last_token == meta.eos_token_id:
         findings.checked.append("the corpus ends with an end-of-text token")
+    elif meta.converted_from:
+        findings.notes.append("The corpus does not end with an end-of-text token; its source did not.")
     elif contents.last_token is not None:
         wrong = f"ends with id {contents.last_token:,}, not with the end-of-text id {meta.eos_token_id:,}."
         findings.fault("last_token", meta.chunks[-1].file, wrong)
     if damaged:
         findings.unchecked.append("number of end-of-text tokens: a damaged shard hides some")
+    elif meta.converted_from:
+        found = count_of(contents.documents.eos_tokens, "end-of-text token")
+        findings.unchecked.append(
+            f"number of end-of-text tokens: {found}; documents of other tools may end without one"
+        )
     elif meta.num_documents < 0:
         findings.unchecked.append(f"number of end-of-text tokens: {META_FILE} lacks the number of documents")
     else:
