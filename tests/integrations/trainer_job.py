@@ -34,6 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kill", type=int, default=-1, help="batch of this attempt after which it is killed")
     parser.add_argument("--resume", default="", help="a checkpoint")
     parser.add_argument("--evaluate", action="store_true", help="every 10 steps")
+    parser.add_argument("--evaluate_first", action="store_true", help="also before the first step")
     return parser.parse_args()
 
 
@@ -90,12 +91,18 @@ def train_with_transformers(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=SAMPLES * ROW, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=1, attention_dropout=0.1,
+        num_attention_heads=1, attention_dropout=0.1, initializer_range=0.5,
     ))  # fmt: skip
+    if options.evaluate_first:
+        alone = {"samples": slice(0, 13), "batch_size": 13, "dp_rank": 0, "dp_world_size": 1}
+        (batch,) = corpus_loader(options, **alone)
+        logits = model.eval()(batch["input_ids"]).logits.flatten(0, 1)
+        log.write(expected=float(nn.functional.cross_entropy(logits, batch["labels"].flatten()).detach()))
     args = TrainingArguments(
         str(options.directory / "runs"), use_cpu=True, save_steps=1, logging_steps=5, report_to=[],
         num_train_epochs=options.epochs, gradient_accumulation_steps=options.accumulate, disable_tqdm=True,
         eval_strategy="steps" if options.evaluate else "no", eval_steps=10, learning_rate=1e-2,
+        eval_on_start=options.evaluate_first,
     )  # fmt: skip
     evaluation = corpus_loader(options, samples=slice(0, 13), tail="keep") if options.evaluate else None
     trainer = Logged(
