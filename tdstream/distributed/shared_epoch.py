@@ -133,6 +133,8 @@ class SharedEpoch(SharedCells):
             time.sleep(0.001)
         mine = self.open(in_worker=True)
         if not worker_id:
+            if number == 1:  # earlier workers have the same seed where a state restored it
+                self._cells[_FIRST:] = 0
             known = [0, seed, mine.epoch, mine.generation, mine.start]
             kept.copy_(torch.tensor(known, dtype=torch.int64, device="cpu"))
             kept[0] = number  # last, since siblings look for it

@@ -77,7 +77,9 @@ class TestMain:
         assert read_meta(tmp_path / "out" / "meta.json").tokens_per_chunk == 10
         printed = capsys.readouterr()
         assert printed.out == ""
-        lengths, summary = printed.err.splitlines()[-2:]
+        lines = printed.err.splitlines()
+        last = next(number for number, line in enumerate(lines) if line.startswith("3 documents (1 empty"))
+        lengths, summary = lines[last - 1 : last + 1]
         assert lengths == (
             "3 records = 3 documents + 0 skipped; tokens per document: min 0, median 1.0, mean 1.3, max 3; "
             "1.14 bytes per token"

@@ -129,21 +129,22 @@ def test_workers_that_live_on_open_one_epoch_together(order):
     assert found[0].epoch == order[0]  # what worker 0 saw
 
 
-def test_new_workers_do_not_take_the_word_of_earlier_ones():
-    """Their passes are counted anew, under another seed."""
+@pytest.mark.parametrize("seed", [1, 2])
+def test_new_workers_do_not_take_the_word_of_earlier_ones(seed):
+    """Their passes are counted anew, under another seed, or under the same one that a state restored."""
     earlier, later = make_siblings(SharedEpoch(), 2), make_siblings(SharedEpoch(), 2)
     for one in later:
         one._cells = earlier[0]._cells
     for _ in range(2):
         passes = [worker.open_together(number, 1) for number, worker in enumerate(earlier)]
         earlier[1].close(passes[1])
-    assert [worker.open_together(number, 2).epoch for number, worker in enumerate(later)] == [2, 2]
+    assert [worker.open_together(number, seed).epoch for number, worker in enumerate(later)] == [2, 2]
     later[0].close(Pass(2, 0))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(later[1].open_together, 1, 2)
+        waiting = pool.submit(later[1].open_together, 1, seed)
         time.sleep(0.05)
         assert not waiting.done()
-        assert later[0].open_together(0, 2).epoch == 3
+        assert later[0].open_together(0, seed).epoch == 3
         assert waiting.result(timeout=10).epoch == 3
 
 

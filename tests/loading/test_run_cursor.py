@@ -70,9 +70,10 @@ class Pair:
         self.bound = None
 
     def fail(self, _: int) -> None:
-        """End the running loop by an error."""
+        """End the running loop by an error; without one there is nothing to resume."""
         self.cursor.fail()
-        self.model.held, self.model.running, self.bound = True, False, None
+        self.model.held |= self.model.running
+        self.model.running, self.bound = False, None
         self.model.empty = False
 
     def choose(self, epoch: int) -> None:

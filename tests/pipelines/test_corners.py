@@ -226,5 +226,5 @@ def test_a_meta_that_is_a_directory_is_refused(corpus):
     """As any other that cannot be read."""
     os.unlink(corpus / "meta.json")
     (corpus / "meta.json").mkdir()
-    with pytest.raises(CorpusError, match=r"meta\.json is not JSON"):
+    with pytest.raises(CorpusError, match=r"meta\.json cannot be read"):
         make(corpus, 4)
