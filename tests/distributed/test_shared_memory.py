@@ -33,7 +33,11 @@ def full(monkeypatch):
 
 @pytest.mark.parametrize(
     ("how", "live"),
-    [("fork", False), pytest.param("fork", True, marks=pytest.mark.exhaustive), ("spawn", True)],
+    [
+        ("fork", False),
+        pytest.param("fork", True, marks=pytest.mark.exhaustive),
+        pytest.param("spawn", True, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_workers_are_refused(full, make_corpus, tokenizer_dir, how, live):
     """They could not agree on the epoch. One process needs none."""

@@ -15,7 +15,11 @@ TEXTS = [f"{number} words of text" for number in range(60)]
 
 @pytest.mark.parametrize(
     ("mask", "locks"),
-    [(0o027, True), (0o007, False), pytest.param(0o002, True, marks=pytest.mark.exhaustive)],
+    [
+        (0o027, True),
+        pytest.param(0o007, False, marks=pytest.mark.exhaustive),
+        pytest.param(0o002, True, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_the_umask_decides(tokenizer_dir, tmp_path, monkeypatch, mask, locks):
     """Corpora, what is held out, plans, caches, counts and locks, finished or not."""

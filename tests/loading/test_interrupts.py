@@ -136,6 +136,7 @@ def test_with_workers(make, taken):
     walk(make, taken, "line", 60 if taken == 0 else 12, 2)
 
 
+@pytest.mark.exhaustive
 def test_a_batch_of_a_worker(make):
     """A few lines of the same."""
     walk(make, 3, "line", 150, 2)
