@@ -21,7 +21,7 @@ from tdstream.formats.description import (
     IndexedEnds,
     Piece,
     check_pieces,
-    check_same_dtype,
+    choose_dtype,
     count_tokens,
     delimiter,
     size_of,
@@ -45,12 +45,7 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
     dtypes = {_find_dtype(file, options) for file in files if size_of(file)} or {
         _find_dtype(files[0], options)
     }
-    if len(dtypes) > 1:
-        raise CorpusError(
-            f"{path} holds tokens of {' and '.join(sorted(dtypes))}. Name the files of one type."
-        )
-    dtype = dtypes.pop()
-    check_same_dtype(options.dtype, dtype, path)
+    dtype = choose_dtype(path, dtypes, options.dtype)
     sizes = [size_of(file) for file in files]
     pieces = [
         Piece(str(file), 0, count_tokens(file, size, 0, STORED_AS[dtype].itemsize), size)

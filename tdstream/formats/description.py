@@ -177,6 +177,26 @@ def check_same_dtype(asked: str | None, found: str, path: object) -> None:
         raise ConfigError(f"dtype={asked!r} contradicts {path}, which says {found!r}. Leave dtype out.")
 
 
+def make_piece(file: Path, offset: int, tokens: int, dtype: str) -> Piece:
+    """Return the tokens after a file's header; raise CorpusError if they are not all that the file holds."""
+    size, promised = size_of(file), offset + tokens * STORED_AS[dtype].itemsize
+    if tokens < 0 or size != promised:
+        raise CorpusError(
+            f"{file} has {size:,} bytes; its header promises {promised:,} ({tokens:,} tokens). It was "
+            f"probably cut while it was copied; copy it again."
+        )
+    return Piece(str(file), offset, tokens, size)
+
+
+def choose_dtype(path: Path, dtypes: set[str], asked: str | None) -> str:
+    """Return the one type of files; refuse several, and another that the caller names."""
+    if len(dtypes) > 1:
+        raise CorpusError(f"{path} holds files of {' and '.join(sorted(dtypes))}. Name those of one type.")
+    (dtype,) = dtypes
+    check_same_dtype(asked, dtype, path)
+    return dtype
+
+
 def read_head(path: str | Path, num_bytes: int = 1024) -> bytes:
     """Return the first bytes of a file."""
     with open(path, "rb") as file:

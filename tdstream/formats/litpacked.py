@@ -14,12 +14,11 @@ from tdstream.formats.description import (
     STORED_AS,
     Description,
     FormatOptions,
-    Piece,
     check_pieces,
-    check_same_dtype,
+    choose_dtype,
     delimiter,
+    make_piece,
     read_head,
-    size_of,
 )
 from tdstream.formats.file_sets import find_set
 
@@ -51,18 +50,9 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
             raise CorpusError(
                 f"{file} has version {version} and {dtype}; expected version 1 and whole numbers."
             )
-        size, promised = size_of(file), HEADER + tokens * STORED_AS[dtype].itemsize
-        if size != promised:
-            raise CorpusError(
-                f"{file} has {size:,} bytes; its header promises {promised:,} ({tokens:,} tokens). It was "
-                f"probably cut while it was copied; copy it again."
-            )
-        pieces.append(Piece(str(file), HEADER, tokens, size))
+        pieces.append(make_piece(file, HEADER, tokens, dtype))
         dtypes.add(dtype)
-    if len(dtypes) > 1:
-        raise CorpusError(f"{path} holds files of {' and '.join(sorted(dtypes))}. Name those of one type.")
-    dtype = dtypes.pop()
-    check_same_dtype(options.dtype, dtype, path)
+    dtype = choose_dtype(path, dtypes, options.dtype)
     return Description(
         format=NAME,
         path=str(path),

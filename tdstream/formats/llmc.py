@@ -13,12 +13,11 @@ from tdstream.core.errors import CorpusError
 from tdstream.formats.description import (
     Description,
     FormatOptions,
-    Piece,
     check_pieces,
-    check_same_dtype,
+    choose_dtype,
     delimiter,
+    make_piece,
     read_head,
-    size_of,
 )
 from tdstream.formats.file_sets import find_set
 
@@ -58,20 +57,9 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
         expected, dtype = MAGICS[magic]
         if version != expected:
             raise CorpusError(f"{file} has version {version} of its format; {expected} is read.")
-        size, promised = size_of(file), HEADER + tokens * (2 if dtype == "uint16" else 4)
-        if tokens < 0 or size != promised:
-            raise CorpusError(
-                f"{file} has {size:,} bytes; its header promises {promised:,} ({tokens:,} tokens). It was "
-                f"probably cut while it was copied; copy it again."
-            )
-        pieces.append(Piece(str(file), HEADER, tokens, size))
+        pieces.append(make_piece(file, HEADER, tokens, dtype))
         dtypes.add(dtype)
-    if len(dtypes) > 1:
-        raise CorpusError(
-            f"{path} holds shards of uint16 and of uint32. Name those of one type by a pattern."
-        )
-    dtype = dtypes.pop()
-    check_same_dtype(options.dtype, dtype, path)
+    dtype = choose_dtype(path, dtypes, options.dtype)
     return Description(
         format=NAME,
         path=str(path),

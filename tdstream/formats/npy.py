@@ -29,9 +29,10 @@ from tdstream.formats.description import (
     IndexedEnds,
     Piece,
     check_pieces,
-    check_same_dtype,
+    choose_dtype,
     count_tokens,
     delimiter,
+    make_piece,
     read_head,
     size_of,
 )
@@ -62,16 +63,9 @@ def describe(path: Path, evidence: str, options: FormatOptions) -> Description:
                 f"{file} has no header of numpy.save, as others in {path} do. Name those by a pattern."
             )
         dtype, offset, tokens = _read_header(file)
-        size, promised = size_of(file), offset + tokens * STORED_AS[dtype].itemsize
-        if size != promised:
-            raise CorpusError(
-                f"{file} has {size:,} bytes; its header promises {promised:,} ({tokens:,} tokens). It was "
-                f"probably cut while it was copied; copy it again."
-            )
-        pieces.append(Piece(str(file), offset, tokens, size))
+        pieces.append(make_piece(file, offset, tokens, dtype))
         dtypes.add(dtype)
-    dtype = _check_one(dtypes, path)
-    check_same_dtype(options.dtype, dtype, path)
+    dtype = choose_dtype(path, dtypes, options.dtype)
     return Description(
         format=NPY,
         path=str(path),
@@ -146,12 +140,6 @@ def _read_header(file: Path) -> tuple[str, int, int]:
             f"{file} is stored by columns (Fortran order), so its rows are not one stream. {CONVERT}"
         )
     return str(dtype.name), offset, int(np.prod(shape, dtype=np.int64))
-
-
-def _check_one(dtypes: set[str], path: Path) -> str:
-    if len(dtypes) > 1:
-        raise CorpusError(f"{path} holds files of {' and '.join(sorted(dtypes))}. Name those of one type.")
-    return dtypes.pop()
 
 
 def _table_of(file: Path) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tdstream.core.words import count_of
 from tdstream.corpus.meta import CorpusMeta
 from tdstream.text.provenance import VERSION_ATTRIBUTE
 
@@ -13,8 +14,7 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 def describe_age(seconds: float) -> str:
     """Return an age in its largest unit: "3 days", "1 minute"."""
     size, unit = next((pair for pair in _UNITS if seconds >= pair[0]), _UNITS[-1])
-    number = max(int(seconds // size), 0)
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+    return count_of(max(int(seconds // size), 0), unit)
 
 
 def describe_doubt(what: str, made_at: float, documents: int, tokens: int, doubt: str) -> str:
