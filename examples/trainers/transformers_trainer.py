@@ -59,6 +59,7 @@ def main() -> None:
     )  # fmt: skip
     model = LlamaForCausalLM(config)
     trainer = TokenTrainer(model=model, args=args, train_dataset=loader, eval_dataset=held_out)
+    # transformers leaves it unannotated
     last = get_last_checkpoint(options.output_dir) if options.resume else None  # type: ignore[no-untyped-call]
     trainer.train(resume_from_checkpoint=last)
     print(f"step {trainer.state.global_step}, epoch {trainer.state.epoch:g}")
